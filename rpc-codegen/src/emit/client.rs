@@ -1,0 +1,94 @@
+//! The client module of a service.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+use super::{Stubs, deprecation, descriptor, doc, docs_or, ident, lint_attribute, type_from};
+use crate::{
+    model::{Method, Service},
+    names::ServiceNames,
+};
+
+pub(super) fn module(service: &Service, stubs: Stubs) -> TokenStream {
+    let names = ServiceNames::new(&service.name);
+    let module = ident(&names.client_module);
+    let client = ident(&names.client);
+    let full_name = service.full_name();
+
+    let module_doc = doc(format!(" Generated client of `{full_name}`."));
+    let client_doc = docs_or(&service.comments, || format!(" Client of `{full_name}`."));
+    let deprecated = deprecation(service.deprecated);
+    let lints = lint_attribute();
+    let descriptor = descriptor::service(service);
+    let in_process = stubs.server.then(|| in_process(service, &names));
+    let methods = service
+        .methods
+        .iter()
+        .enumerate()
+        .map(|(index, each)| method(service, index, each));
+
+    quote! {
+        #module_doc
+        #lints
+        pub mod #module {
+            #client_doc
+            #deprecated
+            #[derive(Debug, Clone)]
+            pub struct #client {
+                client: ::verbwire::codegen::Client,
+            }
+
+            impl #client {
+                /// Calls through the channel. Clones of the client share it.
+                pub fn new(channel: ::verbwire::codegen::Channel) -> Self {
+                    Self { client: ::verbwire::codegen::Client::new(channel, &SERVICE) }
+                }
+
+                #in_process
+
+                /// The channel that calls go through.
+                pub fn channel(&self) -> &::verbwire::codegen::Channel {
+                    self.client.channel()
+                }
+
+                #(#methods)*
+            }
+
+            #descriptor
+        }
+    }
+}
+
+fn in_process(service: &Service, names: &ServiceNames) -> TokenStream {
+    let server_module = ident(&names.server_module);
+    let server = ident(&names.server);
+    let service = ident(&service.name);
+    quote! {
+        /// Calls the implementation in the caller's own task, without a transport.
+        pub fn in_process<S: super::#server_module::#service>(service: S) -> Self {
+            let server = super::#server_module::#server::new(service);
+            Self::new(::verbwire::codegen::Channel::in_process(server))
+        }
+    }
+}
+
+fn method(service: &Service, index: usize, method: &Method) -> TokenStream {
+    let name = ident(&method.name);
+    let index = Literal::usize_unsuffixed(index);
+    let request = type_from(&method.request, "super");
+    let reply = type_from(&method.reply, "super");
+    let deprecated = deprecation(method.deprecated);
+    let docs = docs_or(&method.comments, || {
+        format!(" Calls `{}.{}`.", service.full_name(), method.proto_name)
+    });
+    quote! {
+        #docs
+        #deprecated
+        pub fn #name(
+            &self,
+            request: impl ::verbwire::codegen::IntoRequest<#request>,
+        ) -> ::verbwire::codegen::Call<#reply> {
+            self.client.unary(#index, request.into_request())
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What can go wrong between a list of `.proto` files and the written Rust files, and where in the files it did.
+//!
+//! Owns the texts. Does not decide what is wrong: the modules that read and write do.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+/// Why nothing was generated.
+///
+/// The text begins with file and line wherever there is one, and ends with what to do about it. Several problems of one
+/// kind of check are reported together, one to a line. `Debug` prints the same text, because that is what Cargo shows
+/// when a build script's `main` returns this error or unwraps it.
+pub struct Error {
+    cause: Box<Cause>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Cause {
+    #[error("cannot find {}: it is not in any of the include paths ({})", .file.display(), list(.includes))]
+    FileNotFound {
+        file: PathBuf,
+        includes: Vec<PathBuf>,
+    },
+    #[error("{}", protobuf_text(.path.as_deref(), .source))]
+    Protobuf {
+        /// Where the file of the error is, if it was found.
+        path: Option<PathBuf>,
+        source: protox::Error,
+    },
+    #[error("{}", lines(.0))]
+    Problems(Vec<Problem>),
+    #[error(
+        "extern path `{path}` for `{proto}` is not an absolute Rust path: let it begin with `::` or `crate::`"
+    )]
+    ExternPath { proto: String, path: String },
+    #[error("cannot generate messages: {0}; check the paths given to `extern_path`")]
+    Prost(io::Error),
+    #[error(
+        "messages of package `{package}` are not valid Rust: {source}; check the attributes given to \
+         `type_attribute` and `field_attribute`"
+    )]
+    Messages { package: String, source: syn::Error },
+    #[error("packages `{first}` and `{second}` have the same Rust module `{module}`: rename one")]
+    PackageNames {
+        first: String,
+        second: String,
+        module: String,
+    },
+    #[error(
+        "package `{package}` was already generated into {}, with other content: name all its files in one \
+         call of `compile`, with one set of options, or give the second call another `out_dir`",
+        .out_dir.display()
+    )]
+    PackageTwice { package: String, out_dir: PathBuf },
+    #[error("OUT_DIR is not set: call `out_dir` when running outside of a build script")]
+    OutDir,
+    #[error("cannot write {}: {source}", .path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// Something that is valid protobuf and cannot be generated.
+#[derive(Debug, thiserror::Error)]
+#[error("{at}: {what}")]
+pub(crate) struct Problem {
+    pub(crate) at: Location,
+    pub(crate) what: Unsupported,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unsupported {
+    #[error(
+        "method `{method}` of service `{service}` is streaming: streaming methods are not supported yet; make \
+         it unary or move it to another service"
+    )]
+    Streaming { service: String, method: String },
+    #[error(
+        "methods `{first}` and `{second}` of service `{service}` have the same Rust name `{name}`: rename one"
+    )]
+    MethodNames {
+        service: String,
+        first: String,
+        second: String,
+        name: String,
+    },
+    #[error(
+        "services `{first}` and `{second}` have the same Rust module names, such as `{module}`: rename one"
+    )]
+    ServiceNames {
+        first: String,
+        second: String,
+        module: String,
+    },
+}
+
+/// A place in a `.proto` file, as `file:line`.
+#[derive(Debug)]
+pub(crate) struct Location {
+    pub(crate) file: String,
+    pub(crate) line: Option<i32>,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file),
+            None => f.write_str(&self.file),
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn write(path: &Path, source: io::Error) -> Self {
+        Self::from(Cause::Write {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Self {
+            cause: Box::new(cause),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.source()
+    }
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    if paths.is_empty() {
+        return "none was given".to_owned();
+    }
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    paths.join(", ")
+}
+
+fn lines(problems: &[Problem]) -> String {
+    let problems: Vec<_> = problems.iter().map(Problem::to_string).collect();
+    problems.join("\n")
+}
+
+/// protox says the line in its `Debug` text only, and the name of the file as imports have it.
+fn protobuf_text(path: Option<&Path>, source: &protox::Error) -> String {
+    let mut text = format!("{source:?}");
+    if let (Some(path), Some(name)) = (path, source.file())
+        && let Some(rest) = text.strip_prefix(name)
+    {
+        text = format!("{}{rest}", path.display());
+    }
+    if source.is_file_not_found() {
+        text.push_str("; add the folder that it is relative to to the include paths");
+    }
+    text
+}

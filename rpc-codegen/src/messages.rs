@@ -1,0 +1,148 @@
+//! Messages and enums, by prost-build.
+//!
+//! Owns the options that prost takes. Services are only recorded: prost is asked for the Rust names and types that belong to
+//! them, since nobody else can name the messages as it does.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
+
+use prost_build::{Config, Module, ServiceGenerator};
+
+use crate::{
+    comments,
+    error::{Cause, Error},
+    names,
+    sources::Sources,
+};
+
+/// What the user wants of messages. Paths are in prost's notation: `.package.Message.field`, or any end of it.
+#[derive(Debug, Clone)]
+pub(crate) struct MessageOptions {
+    pub(crate) bytes: Vec<String>,
+    pub(crate) btree_map: Vec<String>,
+    pub(crate) type_attributes: Vec<(String, String)>,
+    pub(crate) field_attributes: Vec<(String, String)>,
+    pub(crate) extern_paths: Vec<(String, String)>,
+}
+
+impl Default for MessageOptions {
+    fn default() -> Self {
+        Self {
+            bytes: vec![".".to_owned()],
+            btree_map: Vec::new(),
+            type_attributes: Vec::new(),
+            field_attributes: Vec::new(),
+            extern_paths: Vec::new(),
+        }
+    }
+}
+
+impl MessageOptions {
+    /// Whether all types of the package are taken from elsewhere.
+    pub(crate) fn is_extern_package(&self, package: &str) -> bool {
+        let package = format!(".{package}");
+        self.extern_paths.iter().any(|(proto, _)| {
+            package
+                .strip_prefix(proto.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
+
+    fn config(&self) -> Result<Config, Error> {
+        let mut config = Config::new();
+        config
+            .prost_path("::verbwire::codegen::prost")
+            .prost_types_path("::verbwire::codegen::prost_types")
+            .bytes(&self.bytes)
+            .btree_map(&self.btree_map)
+            // Hints, read here and of no use at run time. The path does not exist: nobody sends such a message.
+            .extern_path(
+                ".verbwire.MethodOptions",
+                "::verbwire::codegen::MethodOptions",
+            );
+        for (path, attribute) in &self.type_attributes {
+            config.type_attribute(path, attribute);
+        }
+        for (path, attribute) in &self.field_attributes {
+            config.field_attribute(path, attribute);
+        }
+        for (proto, path) in &self.extern_paths {
+            // The same text is used in modules of any depth.
+            let is_absolute = path.starts_with("::") || path.starts_with("crate::");
+            if !is_absolute || syn::parse_str::<syn::Path>(path).is_err() {
+                return Err(Error::from(Cause::ExternPath {
+                    proto: proto.clone(),
+                    path: path.clone(),
+                }));
+            }
+            config.extern_path(proto, path);
+        }
+        Ok(config)
+    }
+}
+
+/// prost's part of the output.
+pub(crate) struct Messages {
+    /// Rust text by package. A package without messages may be missing.
+    pub(crate) packages: BTreeMap<String, String>,
+    /// In the order of files and, in a file, of services.
+    pub(crate) services: Vec<prost_build::Service>,
+}
+
+pub(crate) fn generate(options: &MessageOptions, sources: &Sources) -> Result<Messages, Error> {
+    let recorder = Recorder::default();
+    let mut config = options.config()?;
+    config.service_generator(Box::new(recorder.clone()));
+
+    let mut packages: HashMap<Module, String> = HashMap::new();
+    let mut requests = Vec::new();
+    for file in sources.pool.files() {
+        let mut descriptor = file.file_descriptor_proto().clone();
+        comments::mark_code(&mut descriptor);
+        let package = descriptor.package().to_owned();
+        let module = Module::from_protobuf_package_name(&package);
+        if let Some(other) = packages.insert(module.clone(), package.clone())
+            && other != package
+        {
+            return Err(package_clash(other, package));
+        }
+        requests.push((module, descriptor));
+    }
+
+    let modules = config.generate(requests).map_err(Cause::Prost)?;
+    let mut package_of = |module: Module| {
+        packages
+            .remove(&module)
+            .expect("prost returns modules of its input")
+    };
+    let packages = modules
+        .into_iter()
+        .map(|(module, text)| (package_of(module), text))
+        .collect();
+    let services = recorder.services.take();
+    Ok(Messages { packages, services })
+}
+
+/// Both would go into one file, and into one module of the tree.
+pub(crate) fn package_clash(first: String, second: String) -> Error {
+    Error::from(Cause::PackageNames {
+        module: names::module(&first),
+        first,
+        second,
+    })
+}
+
+/// Keeps the services that prost shows to it, and writes nothing.
+#[derive(Clone, Default)]
+struct Recorder {
+    services: Rc<RefCell<Vec<prost_build::Service>>>,
+}
+
+impl ServiceGenerator for Recorder {
+    fn generate(&mut self, service: prost_build::Service, _buf: &mut String) {
+        self.services.borrow_mut().push(service);
+    }
+}

@@ -1,0 +1,180 @@
+//! From paths to parsed `.proto` files.
+//!
+//! Owns the descriptor pool, which keeps the custom options that prost's descriptor types drop, and the paths of the
+//! files that were read. Does not judge what the files say beyond what protobuf itself forbids.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use protox::{
+    Compiler,
+    file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver},
+    prost_reflect::DescriptorPool,
+};
+
+use crate::error::{Cause, Error, Location};
+
+const OPTIONS_NAME: &str = "verbwire/options.proto";
+const OPTIONS_SOURCE: &str = include_str!("../proto/verbwire/options.proto");
+
+/// All files of one call of `compile`, imports included.
+pub(crate) struct Sources {
+    pub(crate) pool: DescriptorPool,
+    origins: HashMap<String, Origin>,
+}
+
+struct Origin {
+    /// `None` for a file that is built in.
+    path: Option<PathBuf>,
+    /// `false` for a file that was only imported.
+    requested: bool,
+}
+
+impl Sources {
+    pub(crate) fn open(
+        protos: &[impl AsRef<Path>],
+        includes: &[impl AsRef<Path>],
+    ) -> Result<Self, Error> {
+        for proto in protos {
+            check_exists(proto.as_ref(), includes)?;
+        }
+        let mut compiler = Compiler::with_file_resolver(resolver(includes));
+        if let Err(source) = compiler.open_files(protos) {
+            let candidates = source.file().into_iter().flat_map(|name| {
+                let include = includes.iter().map(AsRef::as_ref);
+                include.map(move |include: &Path| include.join(name))
+            });
+            let path = candidates.into_iter().find(|path| path.is_file());
+            return Err(Error::from(Cause::Protobuf { path, source }));
+        }
+        let origins = compiler.files().map(|file| {
+            let origin = Origin {
+                path: file.path().map(Path::to_owned),
+                requested: !file.is_import(),
+            };
+            (file.name().to_owned(), origin)
+        });
+        Ok(Self {
+            origins: origins.collect(),
+            pool: compiler.descriptor_pool(),
+        })
+    }
+
+    /// Paths of the files that were read, in the order in which they depend on each other.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.pool
+            .files()
+            .filter_map(|file| self.origins.get(file.name())?.path.as_deref())
+    }
+
+    /// Whether the file was named in the call, and not only imported.
+    pub(crate) fn is_requested(&self, file: &str) -> bool {
+        self.origins
+            .get(file)
+            .is_some_and(|origin| origin.requested)
+    }
+
+    /// Where the item with this descriptor path begins in the file.
+    pub(crate) fn locate(&self, file: &str, item: &[i32]) -> Location {
+        let path = self
+            .origins
+            .get(file)
+            .and_then(|origin| origin.path.as_deref());
+        let line = self.pool.get_file_by_name(file).and_then(|descriptor| {
+            let source = descriptor
+                .file_descriptor_proto()
+                .source_code_info
+                .as_ref()?;
+            let location = source.location.iter().find(|at| at.path == item)?;
+            location.span.first().map(|line| line + 1)
+        });
+        Location {
+            file: path.map_or_else(|| file.to_owned(), |path| path.display().to_string()),
+            line,
+        }
+    }
+}
+
+/// protox would call a file that does not exist "not in any include path", which sends people looking in the wrong place.
+fn check_exists(proto: &Path, includes: &[impl AsRef<Path>]) -> Result<(), Error> {
+    let is_built_in = proto == Path::new(OPTIONS_NAME);
+    let is_found = |include: &Path| include.join(proto).is_file();
+    if is_built_in || proto.is_file() || includes.iter().any(|path| is_found(path.as_ref())) {
+        return Ok(());
+    }
+    Err(Error::from(Cause::FileNotFound {
+        file: proto.to_owned(),
+        includes: includes
+            .iter()
+            .map(|path| path.as_ref().to_owned())
+            .collect(),
+    }))
+}
+
+fn resolver(includes: &[impl AsRef<Path>]) -> ChainFileResolver {
+    let mut resolver = ChainFileResolver::new();
+    // First, so that a copy of another version in the user's tree cannot disagree with this generator.
+    resolver.add(BuiltInOptions);
+    for include in includes {
+        resolver.add(IncludeFileResolver::new(include.as_ref().to_owned()));
+    }
+    resolver.add(GoogleFileResolver::new());
+    resolver
+}
+
+/// Serves `verbwire/options.proto` from memory.
+struct BuiltInOptions;
+
+impl FileResolver for BuiltInOptions {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        if name == OPTIONS_NAME {
+            File::from_source(OPTIONS_NAME, OPTIONS_SOURCE)
+        } else {
+            Err(protox::Error::file_not_found(name))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/protos");
+
+    fn names(sources: &Sources) -> Vec<&Path> {
+        sources
+            .paths()
+            .map(|path| path.strip_prefix(PROTOS).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn imports_are_among_the_files_that_cargo_has_to_watch() {
+        let sources = Sources::open(&["packages.proto"], &[PROTOS]).unwrap();
+        let expected = [
+            "parts/more_items.proto",
+            "parts/items.proto",
+            "no_package.proto",
+            "packages.proto",
+        ];
+        assert_eq!(names(&sources), expected.map(Path::new));
+    }
+
+    #[test]
+    fn built_in_files_are_not() {
+        let sources = Sources::open(&["hints.proto", "well_known.proto"], &[PROTOS]).unwrap();
+        let expected = ["hints.proto", "well_known.proto"];
+        assert_eq!(names(&sources), expected.map(Path::new));
+    }
+
+    #[test]
+    fn lines_are_counted_from_one() {
+        let sources = Sources::open(&["greeter.proto"], &[PROTOS]).unwrap();
+        // Field 6 of a file is its services, field 2 of a service its methods.
+        let at = sources.locate("greeter.proto", &[6, 0, 2, 1]);
+        assert_eq!(at.line, Some(11));
+        assert!(at.file.ends_with("protos/greeter.proto"));
+    }
+}

@@ -1,0 +1,211 @@
+//! One case per thing that can be wrong, with the whole text that the user sees.
+
+use std::fs;
+
+use verbwire_codegen::configure;
+
+use crate::scratch::Scratch;
+
+/// Compiles one file `a.proto`, and returns what was wrong with it.
+fn rejected(name: &str, proto: &str) -> String {
+    let scratch = Scratch::new(name);
+    scratch.proto("a.proto", proto);
+    let text = scratch.text(scratch.compile(configure(), &["a.proto"]));
+    assert!(!scratch.out().exists(), "nothing is written after an error");
+    text
+}
+
+#[test]
+fn a_missing_file_names_the_include_paths() {
+    let scratch = Scratch::new("missing_file");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["no.proto"])),
+        "cannot find no.proto: it is not in any of the include paths (protos)"
+    );
+    let without_includes = configure().compile(&["no.proto"], &[] as &[&str]);
+    assert_eq!(
+        scratch.text(without_includes),
+        "cannot find no.proto: it is not in any of the include paths (none was given)"
+    );
+}
+
+#[test]
+fn a_syntax_error_names_the_line() {
+    assert_eq!(
+        rejected("syntax_error", "message A {\n  string a;\n}\n"),
+        "protos/a.proto:3:11: expected '=', but found ';'"
+    );
+}
+
+#[test]
+fn a_missing_import_names_the_line_and_the_remedy() {
+    assert_eq!(
+        rejected("missing_import", "import \"b/b.proto\";\n"),
+        "protos/a.proto:2:1: import 'b/b.proto' not found; add the folder that it is relative to to the \
+         include paths"
+    );
+}
+
+#[test]
+fn an_unknown_type_names_the_line() {
+    assert_eq!(
+        rejected("unknown_type", "message A {\n  B b = 1;\n}\n"),
+        "protos/a.proto:3:3: name 'B' is not defined"
+    );
+}
+
+#[test]
+fn an_unknown_hint_names_the_line() {
+    let proto = "import \"verbwire/options.proto\";\n\
+        message M {}\n\
+        service S {\n\
+          rpc A(M) returns (M) { option (verbwire.method).inline_save = true; }\n\
+        }\n";
+    assert_eq!(
+        rejected("unknown_hint", proto),
+        "protos/a.proto:5:24: option field '(verbwire.method).inline_save' is not defined"
+    );
+}
+
+#[test]
+fn streaming_methods_are_reported_all_at_once() {
+    let proto = "package p;\n\
+        message M {}\n\
+        service Chat {\n\
+          rpc Up(stream M) returns (M);\n\
+          rpc Unary(M) returns (M);\n\
+          rpc Down(M) returns (stream M);\n\
+        }\n";
+    assert_eq!(
+        rejected("streaming", proto),
+        "protos/a.proto:5: method `Up` of service `p.Chat` is streaming: streaming methods are not supported \
+         yet; make it unary or move it to another service\n\
+         protos/a.proto:7: method `Down` of service `p.Chat` is streaming: streaming methods are not supported \
+         yet; make it unary or move it to another service"
+    );
+}
+
+#[test]
+fn methods_with_one_rust_name_are_rejected() {
+    let proto = "message M {}\n\
+        service S {\n\
+          rpc GetA(M) returns (M);\n\
+          rpc get_a(M) returns (M);\n\
+        }\n";
+    assert_eq!(
+        rejected("method_names", proto),
+        "protos/a.proto:5: methods `GetA` and `get_a` of service `S` have the same Rust name `get_a`: rename one"
+    );
+}
+
+#[test]
+fn services_with_one_rust_name_are_rejected() {
+    let proto = "package p;\nservice FooBar {}\nservice Foo_Bar {}\n";
+    assert_eq!(
+        rejected("service_names", proto),
+        "protos/a.proto:4: services `p.FooBar` and `p.Foo_Bar` have the same Rust module names, such as \
+         `foo_bar_client`: rename one"
+    );
+}
+
+#[test]
+fn packages_with_one_rust_module_are_rejected() {
+    let scratch = Scratch::new("package_names");
+    scratch.proto("a.proto", "package shop.items;\nmessage A {}\n");
+    scratch.proto("b.proto", "package Shop.Items;\nmessage B {}\n");
+    let text = "packages `shop.items` and `Shop.Items` have the same Rust module `shop::items`: rename one";
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["a.proto", "b.proto"])),
+        text
+    );
+    scratch
+        .compile(configure(), &["a.proto"])
+        .expect("one of the packages is fine");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["b.proto"])),
+        text
+    );
+}
+
+#[test]
+fn a_package_that_two_calls_generate_differently_is_rejected() {
+    let scratch = Scratch::new("package_twice");
+    scratch.proto("a.proto", "package p;\nmessage A {}\n");
+    scratch.proto("b.proto", "package p;\nmessage B {}\n");
+    scratch
+        .compile(configure(), &["a.proto"])
+        .expect("the first call is fine");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["b.proto"])),
+        "package `p` was already generated into out, with other content: name all its files in one call of \
+         `compile`, with one set of options, or give the second call another `out_dir`"
+    );
+    assert!(scratch.package("p").contains("struct A"));
+}
+
+#[test]
+fn extern_paths_have_to_be_absolute() {
+    let scratch = Scratch::new("extern_path");
+    scratch.proto("a.proto", "");
+    let builder = configure().extern_path(".p", "elsewhere::p");
+    assert_eq!(
+        scratch.text(scratch.compile(builder, &["a.proto"])),
+        "extern path `elsewhere::p` for `.p` is not an absolute Rust path: let it begin with `::` or `crate::`"
+    );
+}
+
+#[test]
+fn extern_packages_begin_with_a_dot() {
+    let scratch = Scratch::new("extern_package");
+    scratch.proto("a.proto", "");
+    let builder = configure().extern_path("p", "::elsewhere::p");
+    assert_eq!(
+        scratch.text(scratch.compile(builder, &["a.proto"])),
+        "cannot generate messages: Protobuf paths must be fully qualified (begin with a leading '.'): p; check \
+         the paths given to `extern_path`"
+    );
+}
+
+#[test]
+fn attributes_have_to_be_rust() {
+    let scratch = Scratch::new("attribute");
+    scratch.proto("a.proto", "package p;\nmessage A {}\n");
+    let builder = configure().type_attribute(".", "#[derive(");
+    let text = scratch.text(scratch.compile(builder, &["a.proto"]));
+    assert!(
+        text.starts_with("messages of package `p` are not valid Rust: "),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("; check the attributes given to `type_attribute` and `field_attribute`"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_output_folder_is_needed_outside_of_build_scripts() {
+    let scratch = Scratch::new("no_out_dir");
+    scratch.proto("a.proto", "");
+    let error = configure().compile(&["a.proto"], &[scratch.protos()]);
+    assert_eq!(
+        scratch.text(error),
+        "OUT_DIR is not set: call `out_dir` when running outside of a build script"
+    );
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_made_is_named() {
+    let scratch = Scratch::new("out_dir_is_a_file");
+    scratch.proto("a.proto", "");
+    fs::write(scratch.out(), "in the way").expect("a scratch file can be written");
+    let text = scratch.text(scratch.compile(configure(), &["a.proto"]));
+    assert!(text.starts_with("cannot write out: "), "{text}");
+}
+
+#[test]
+fn debug_is_the_same_text_since_cargo_shows_that() {
+    let error = configure()
+        .compile(&["no.proto"], &["protos"])
+        .expect_err("there is no such file");
+    assert_eq!(format!("{error:?}"), error.to_string());
+}

@@ -1,0 +1,78 @@
+//! Generated files, compared with those in `tests/snapshots`.
+//!
+//! After an intended change: `UPDATE_SNAPSHOTS=1 cargo test -p verbwire-codegen`, and review the difference.
+
+use std::{env, fs, path::Path};
+
+use verbwire_codegen::configure;
+
+use crate::scratch::{Scratch, read_folder};
+
+fn check(name: &str, protos: &[&str]) {
+    let scratch = Scratch::new(&format!("snapshot_{name}"));
+    let written = scratch.compile_shared(configure(), protos).written();
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/snapshots")
+        .join(name);
+    if env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        if folder.exists() {
+            fs::remove_dir_all(&folder).expect("old snapshots can be removed");
+        }
+        fs::create_dir_all(&folder).expect("the snapshot folder can be made");
+        for (file, text) in &written {
+            fs::write(folder.join(file), text).expect("a snapshot can be written");
+        }
+    }
+
+    let expected = read_folder(&folder);
+    let files: Vec<_> = expected.keys().collect();
+    assert_eq!(written.keys().collect::<Vec<_>>(), files, "files of {name}");
+    for (file, text) in &written {
+        assert!(
+            *text == expected[file],
+            "{name}/{file} is not what it was: {}; if that is intended, run with UPDATE_SNAPSHOTS=1",
+            first_difference(&expected[file], text)
+        );
+    }
+}
+
+fn first_difference(expected: &str, found: &str) -> String {
+    let mut lines = expected.lines().zip(found.lines()).enumerate();
+    match lines.find(|(_, (expected, found))| expected != found) {
+        Some((index, (expected, found))) => {
+            format!("line {} was `{expected}` and is `{found}`", index + 1)
+        }
+        None => "one of them is longer".to_owned(),
+    }
+}
+
+#[test]
+fn a_service_and_its_messages() {
+    check("greeter", &["greeter.proto"]);
+}
+
+#[test]
+fn hints_of_methods() {
+    check("hints", &["hints.proto"]);
+}
+
+#[test]
+fn keywords_and_names_of_the_client_itself() {
+    check("keywords", &["keywords.proto"]);
+}
+
+#[test]
+fn several_packages_files_and_services() {
+    check("packages", &["packages.proto"]);
+}
+
+#[test]
+fn comments_and_deprecation() {
+    check("comments", &["comments.proto"]);
+}
+
+#[test]
+fn well_known_types() {
+    check("well_known", &["well_known.proto"]);
+}

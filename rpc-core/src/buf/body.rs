@@ -1,0 +1,218 @@
+//! A finished message body and the reader that decodes it.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::BY_REFERENCE;
+
+/// An encoded message: a list of segments that together are its bytes.
+///
+/// Cloning costs reference counts, not bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    /// The first segment apart from the others: most bodies have no other, and then need no list.
+    first: Bytes,
+    rest: Vec<Bytes>,
+}
+
+impl Body {
+    /// A body of no bytes.
+    pub const fn new() -> Self {
+        Self {
+            first: Bytes::new(),
+            rest: Vec::new(),
+        }
+    }
+
+    /// Length in bytes over all segments.
+    pub fn len(&self) -> usize {
+        self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Whether the body has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.rest.is_empty()
+    }
+
+    /// The segments in order; none is empty.
+    pub fn segments(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.first)
+            .filter(|first| !first.is_empty())
+            .chain(&self.rest)
+    }
+
+    /// Appends a segment; an empty one is dropped.
+    pub fn push(&mut self, segment: Bytes) {
+        if segment.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            self.first = segment;
+        } else {
+            self.rest.push(segment);
+        }
+    }
+
+    /// The whole body as one `Bytes`: free for a single segment, a copy for several.
+    pub fn into_bytes(self) -> Bytes {
+        if self.rest.is_empty() {
+            return self.first;
+        }
+        let mut all = BytesMut::with_capacity(self.len());
+        self.segments()
+            .for_each(|segment| all.extend_from_slice(segment));
+        all.freeze()
+    }
+
+    /// A reader that hands out long runs as slices and copies short ones.
+    pub fn reader(self) -> BodyReader {
+        let remaining = self.len();
+        BodyReader {
+            current: self.first,
+            rest: self.rest.into(),
+            remaining,
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self {
+            first: bytes,
+            rest: Vec::new(),
+        }
+    }
+}
+
+impl FromIterator<Bytes> for Body {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(segments: I) -> Self {
+        let mut body = Self::new();
+        segments.into_iter().for_each(|segment| body.push(segment));
+        body
+    }
+}
+
+/// Reads a [`Body`]: a `Buf` whose `copy_to_bytes` slices runs from [`BY_REFERENCE`] on.
+#[derive(Debug)]
+pub struct BodyReader {
+    /// Where reading goes on; empty only when everything is read.
+    current: Bytes,
+    rest: VecDeque<Bytes>,
+    remaining: usize,
+}
+
+impl Buf for BodyReader {
+    fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.current
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(
+            count <= self.remaining,
+            "advance by {count} of {} bytes",
+            self.remaining
+        );
+        self.remaining -= count;
+        while count >= self.current.len() {
+            count -= self.current.len();
+            match self.rest.pop_front() {
+                Some(next) => self.current = next,
+                None => {
+                    self.current = Bytes::new();
+                    return;
+                }
+            }
+        }
+        self.current.advance(count);
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        assert!(
+            len <= self.remaining,
+            "take {len} of {} bytes",
+            self.remaining
+        );
+        if len >= BY_REFERENCE && len <= self.current.len() {
+            if len == self.current.len() {
+                let whole = mem::take(&mut self.current);
+                self.remaining -= len;
+                self.current = self.rest.pop_front().unwrap_or_default();
+                return whole;
+            }
+            let slice = self.current.slice(..len);
+            self.advance(len);
+            return slice;
+        }
+        let mut copy = BytesMut::with_capacity(len);
+        let mut missing = len;
+        while missing > 0 {
+            let run = missing.min(self.current.len());
+            copy.extend_from_slice(&self.current[..run]);
+            self.advance(run);
+            missing -= run;
+        }
+        copy.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(segments: &[&[u8]]) -> Body {
+        segments
+            .iter()
+            .map(|segment| Bytes::copy_from_slice(segment))
+            .collect()
+    }
+
+    #[test]
+    fn empty_segments_vanish() {
+        let body = body(&[b"", b"ab", b"", b"c"]);
+        assert_eq!(body.segments().count(), 2);
+        assert_eq!(body.len(), 3);
+        assert_eq!(body.into_bytes(), "abc");
+    }
+
+    #[test]
+    fn reading_crosses_segments() {
+        let mut reader = body(&[b"abc", b"de", b"f"]).reader();
+        reader.advance(2);
+        assert_eq!(reader.copy_to_bytes(3), "cde");
+        assert_eq!(reader.chunk(), b"f");
+        reader.advance(1);
+        assert_eq!(reader.remaining(), 0);
+        assert_eq!(reader.chunk(), b"");
+    }
+
+    #[test]
+    fn a_long_run_is_a_slice_of_its_segment() {
+        let segment = Bytes::from(vec![7; 2 * BY_REFERENCE]);
+        let start = segment.as_ptr();
+        let mut reader = Body::from(segment).reader();
+        let long = reader.copy_to_bytes(BY_REFERENCE);
+        assert_eq!(long.as_ptr(), start);
+        let short = reader.copy_to_bytes(BY_REFERENCE - 1);
+        assert_ne!(short.as_ptr(), start.wrapping_add(BY_REFERENCE));
+        assert_eq!(reader.remaining(), 1);
+    }
+
+    #[test]
+    fn a_whole_segment_is_handed_on_as_it_is() {
+        let segment = Bytes::from(vec![7; BY_REFERENCE]);
+        let start = segment.as_ptr();
+        let mut reader: BodyReader = [Bytes::from_static(b"head"), segment]
+            .into_iter()
+            .collect::<Body>()
+            .reader();
+        reader.advance(4);
+        assert_eq!(reader.copy_to_bytes(BY_REFERENCE).as_ptr(), start);
+        assert_eq!(reader.remaining(), 0);
+    }
+}

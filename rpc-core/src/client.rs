@@ -1,0 +1,24 @@
+//! The caller's side: channels, calls, and the task that drives a connection.
+//!
+//! * [`Channel`]: where calls go. One plain cloneable type for every transport.
+//! * [`Call`]: a call that runs; a future.
+//! * [`Client`]: what generated clients are made of.
+//!
+//! Inside, [`proto::client`](crate::proto::client) holds the rules. `link` joins them to one connection: the
+//! calling task encodes and hands its request to the transport; the `driver` task receives, wakes callers,
+//! watches deadlines and sends CANCELs.
+
+mod call;
+mod cancel;
+mod channel;
+mod driver;
+mod in_process;
+mod link;
+mod methods;
+mod remote;
+mod stub;
+
+pub use call::Call;
+pub use cancel::CancelHandle;
+pub use channel::Channel;
+pub use stub::Client;

@@ -1,0 +1,108 @@
+//! Where calls go.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::driver::Driver;
+use super::link::{Link, Table};
+use crate::buf::Buffer;
+use crate::config::ClientConfig;
+use crate::error::Error;
+use crate::proto::hello::{Identity, agree};
+use crate::service::Service;
+use crate::status::Status;
+use crate::transport::{LocalSide, Path, Target, Transport};
+
+/// A connection to a server, or a service in this process; clients send their calls through it.
+///
+/// Cloning is cheap and shares the connection, which closes when the last clone and the last call are gone.
+/// A channel does not reconnect: when its connection ends, calls fail with `Unavailable` and the cause.
+#[derive(Clone)]
+pub struct Channel(pub(super) Way);
+
+#[derive(Clone)]
+pub(super) enum Way {
+    Link(Arc<Link>),
+    InProcess(Arc<dyn Service>),
+}
+
+/// Deadline of in-process calls that set none; channels over a transport have theirs from their config.
+pub(super) const IN_PROCESS_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Channel {
+    /// Connects to `target` over `transport`. Applications use `verbwire::connect`.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says which step failed and what to do.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the attempt up.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn connect(
+        transport: Arc<dyn Transport>,
+        target: &Target,
+        config: &ClientConfig,
+    ) -> Result<Self, Error> {
+        let hello = Identity::new(config.random.clone()).hello(&config.limits);
+        let table = Arc::new(Table::default());
+        let local = LocalSide {
+            hello: hello.clone(),
+            placement: Arc::clone(&table) as _,
+            deadline: Instant::now() + config.connect_timeout,
+        };
+        let established = transport.connect(target, local).await?;
+        if let Err(error) = agree(&hello, &established.peer) {
+            established.connection.close(error.clone());
+            return Err(error);
+        }
+        let link = Link::new(transport, table, established, config.default_timeout);
+        tokio::spawn(Driver::new(Arc::clone(link.shared())));
+        Ok(Self(Way::Link(Arc::new(link))))
+    }
+
+    /// A channel to a service in this process: no transport, and the handler runs in the caller's task.
+    pub fn in_process(service: impl Service) -> Self {
+        Self(Way::InProcess(Arc::new(service)))
+    }
+
+    /// `len` zeroed bytes that this channel can send without a copy, to fill a large request field in place.
+    ///
+    /// # Errors
+    ///
+    /// `ResourceExhausted` if the transport's pool has no room within the channel's default timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes nothing.
+    pub async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
+        match &self.0 {
+            Way::Link(link) => link.alloc(len).await,
+            Way::InProcess(_) => Ok(Buffer::zeroed(len)),
+        }
+    }
+
+    /// The way that calls go; `None` in process.
+    pub fn path(&self) -> Option<Path> {
+        match &self.0 {
+            Way::Link(link) => Some(link.path()),
+            Way::InProcess(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path() {
+            Some(path) => write!(f, "Channel({path})"),
+            None => f.write_str("Channel(in process)"),
+        }
+    }
+}

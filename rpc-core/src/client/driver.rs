@@ -1,0 +1,157 @@
+//! The task of a client's connection.
+//!
+//! Receives and wakes callers, sends CANCELs, ends calls at their deadline, and ends them all when the
+//! connection ends, or the runtime that this task runs on.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tracing::debug;
+
+use super::link::Shared;
+use crate::alarm::Alarm;
+use crate::error::{Error, ErrorKind};
+use crate::message::{Head, Message};
+use crate::transport::{Incoming, Outgoing, SendError, SendHints};
+
+/// Batches received in one poll before other tasks get their turn.
+const BATCHES_PER_POLL: usize = 16;
+
+/// Drives one connection until it ends.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    received: Vec<Incoming>,
+    wakers: Vec<Waker>,
+    alarm: Alarm,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            received: Vec::new(),
+            wakers: Vec::new(),
+            alarm: Alarm::default(),
+        }
+    }
+
+    /// Receives what is there. Ready with the cause when the connection has ended.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        for _ in 0..BATCHES_PER_POLL {
+            match self.shared.connection.poll_recv(cx, &mut self.received) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(cause)) => return Poll::Ready(cause),
+                Poll::Ready(Ok(())) => self.deliver(),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Hands a batch to its callers: the table is locked once, and they are woken afterwards.
+    fn deliver(&mut self) {
+        let Self {
+            shared,
+            received,
+            wakers,
+            ..
+        } = self;
+        let delivered: Result<(), String> = shared.table.with(|table| {
+            for incoming in received.drain(..) {
+                wakers.extend(table.calls.handle_message(incoming.message)?);
+            }
+            Ok(())
+        });
+        wakers.drain(..).for_each(Waker::wake);
+        if let Err(violation) = delivered {
+            shared
+                .connection
+                .close(Error::new(ErrorKind::PeerFault, violation));
+        }
+    }
+
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let next = self.shared.table.with(|table| table.calls.next_timeout());
+            let Poll::Ready(now) = self.alarm.poll(next, cx) else {
+                return;
+            };
+            let expired = self
+                .shared
+                .table
+                .with(|table| table.calls.handle_timeout(now));
+            for (call, waker) in expired {
+                self.shared.connection.revoke(call);
+                waker.into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+
+    fn poll_cancels(&mut self, cx: &mut Context<'_>) {
+        let connection = &self.shared.connection;
+        while let Some(call) = self.shared.table.with(|table| table.calls.poll_cancel()) {
+            connection.revoke(call);
+            let message = Message::bare(Head::Cancel { call });
+            match connection.try_send(Outgoing {
+                message,
+                hints: SendHints::default(),
+            }) {
+                Ok(()) => {
+                    let slot = self
+                        .shared
+                        .table
+                        .with(|table| table.calls.handle_cancel_sent());
+                    self.shared.release(slot);
+                }
+                Err(SendError::Full(_)) => {
+                    if connection.poll_ready(cx).is_pending() {
+                        return;
+                    }
+                }
+                Err(SendError::Closed(_)) => return,
+            }
+        }
+    }
+
+    fn close_when_drained(&self) {
+        if self.shared.table.with(|table| table.calls.is_drained()) {
+            let cause = "the server went away and no call needs the connection any more";
+            self.shared
+                .connection
+                .close(Error::new(ErrorKind::Closed, cause));
+        }
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Before anything is looked at, so that work which comes up meanwhile wakes this task again.
+        self.shared
+            .table
+            .with(|table| table.driver = Some(cx.waker().clone()));
+        let received = self.poll_receive(cx);
+        self.poll_deadlines(cx);
+        self.poll_cancels(cx);
+        self.close_when_drained();
+        received.map(|cause| {
+            debug!(path = %self.shared.connection.path(), %cause, "connection ended");
+            self.shared.end(&cause);
+        })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let cause = Error::new(
+            ErrorKind::Closed,
+            "the runtime on which the channel was connected has shut down; connect on one that lives",
+        );
+        self.shared.connection.close(cause.clone());
+        // Changes nothing where the connection has ended before.
+        self.shared.end(&cause);
+    }
+}

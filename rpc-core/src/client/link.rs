@@ -1,0 +1,331 @@
+//! One connection as its callers see it: begin a call, wait for it, give it up.
+//!
+//! Owns the call table and the order of steps around it. Locks: the table's is held for look-ups only,
+//! never while the transport is called and never across an await. Wakers are called after it is released.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use super::methods::{MethodNumbers, ServiceNumbers};
+use crate::buf::{Body, Buffer};
+use crate::error::{Error, ErrorKind};
+use crate::message::{CallId, Head, Message, MethodId};
+use crate::proto::client::{ClientCalls, Outcome, PathNeeded, Slot};
+use crate::proto::deadlines::Timer;
+use crate::service::ServiceDescriptor;
+use crate::status::{Executed, Status};
+use crate::sync::{Mutex, lock};
+use crate::transport::{
+    Announced, Connection, Established, Flush, Outgoing, Path, Placement, PlacementHook, SendError,
+    SendHints, Transport,
+};
+
+/// What callers hold. The connection closes when the last channel and the last call are gone.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    transport: Arc<dyn Transport>,
+    methods: Mutex<MethodNumbers>,
+    default_timeout: Duration,
+}
+
+/// What callers and the driver share.
+pub(super) struct Shared {
+    pub(super) table: Arc<Table>,
+    pub(super) connection: Arc<dyn Connection>,
+    /// Slots that the peer still allows. Fair, so that no caller starves.
+    free_slots: Semaphore,
+    peer_max_message_size: usize,
+}
+
+/// The call table and whom to wake when the driver has something to do.
+#[derive(Default)]
+pub(super) struct Table(Mutex<Guarded>);
+
+#[derive(Default)]
+pub(super) struct Guarded {
+    pub(super) calls: ClientCalls,
+    pub(super) driver: Option<Waker>,
+}
+
+/// A request that has not been handed to the transport.
+pub(super) struct Unsent {
+    pub(super) method: MethodId,
+    pub(super) path: &'static str,
+    pub(super) body: Body,
+    pub(super) deadline: Instant,
+}
+
+/// Why a call did not begin at once.
+pub(super) enum NotStarted {
+    /// It has to wait for a slot or for room in the send queue.
+    Wait(Unsent),
+    /// It cannot begin.
+    Failed(Status),
+}
+
+impl Link {
+    pub(super) fn new(
+        transport: Arc<dyn Transport>,
+        table: Arc<Table>,
+        established: Established,
+        default_timeout: Duration,
+    ) -> Self {
+        let Established { connection, peer } = established;
+        let slots = usize::try_from(peer.max_concurrent_calls).unwrap_or(usize::MAX);
+        let shared = Arc::new(Shared {
+            table,
+            connection,
+            free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
+            peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
+        });
+        let methods = Mutex::new(MethodNumbers::new(peer.max_interned_methods));
+        Self {
+            shared,
+            transport,
+            methods,
+            default_timeout,
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn default_timeout(&self) -> Duration {
+        self.default_timeout
+    }
+
+    pub(super) fn path(&self) -> Path {
+        self.shared.connection.path()
+    }
+
+    pub(super) fn register(&self, service: &'static ServiceDescriptor) -> ServiceNumbers {
+        let mut methods = self
+            .methods
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        methods.register(service)
+    }
+
+    pub(super) async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
+        let deadline = Instant::now() + self.default_timeout;
+        let buffer = self.transport.alloc(len, deadline).await;
+        buffer.map_err(|error| error.to_status(Executed::No))
+    }
+
+    /// Begins a call and hands its REQUEST to the transport, if that needs no waiting.
+    pub(super) fn start(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
+        self.shared.start(unsent, waker)
+    }
+
+    /// Begins a call as soon as there is a slot and room.
+    ///
+    /// Dropping the future before it is ready leaves nothing behind: it owns the request.
+    pub(super) async fn start_later(self: Arc<Self>, unsent: Unsent) -> Result<CallId, Status> {
+        let deadline = unsent.deadline;
+        timeout_at(deadline, self.shared.start_waiting(unsent))
+            .await
+            .unwrap_or_else(|_elapsed| {
+                Err(Status::deadline_exceeded(
+                    "the deadline passed while the call waited for its turn on the connection",
+                )
+                .with_executed(Executed::No))
+            })
+    }
+
+    /// The outcome of a call that has begun.
+    pub(super) fn poll_outcome(&self, call: CallId, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let outcome = self
+            .shared
+            .table
+            .with(|table| table.calls.poll_outcome(call, cx.waker()));
+        if outcome.is_ready() {
+            self.shared.free_slots.add_permits(1);
+        }
+        outcome
+    }
+
+    /// Asks the peer to stop the call; its outcome still comes.
+    pub(super) fn cancel(&self, call: CallId) {
+        self.shared.table.with_driver(|calls| calls.cancel(call));
+    }
+
+    /// Nobody waits for the call any more.
+    pub(super) fn abandon(&self, call: CallId) {
+        match self.shared.table.with_driver(|calls| calls.abandon(call)) {
+            Slot::Freed => self.shared.free_slots.add_permits(1),
+            Slot::Held => {}
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let cause = Error::new(ErrorKind::Closed, "the channel was dropped");
+        self.shared.connection.close(cause);
+    }
+}
+
+impl Shared {
+    /// Refuses a body that the peer would refuse.
+    pub(super) fn check_size(&self, len: usize) -> Result<(), Status> {
+        if len <= self.peer_max_message_size {
+            return Ok(());
+        }
+        Err(
+            crate::server::too_large("request", len, self.peer_max_message_size, "server")
+                .with_executed(Executed::No),
+        )
+    }
+
+    fn start(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
+        match self.free_slots.try_acquire() {
+            Ok(slot) => slot.forget(),
+            Err(_) => return Err(NotStarted::Wait(unsent)),
+        }
+        let started = self.start_in_slot(unsent, waker);
+        if started.is_err() {
+            self.free_slots.add_permits(1);
+        }
+        started
+    }
+
+    fn start_in_slot(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
+        let Unsent {
+            method,
+            path,
+            body,
+            deadline,
+        } = unsent;
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        if timeout.is_zero() {
+            return Err(NotStarted::Failed(expired_before_sending()));
+        }
+        let begun = self
+            .table
+            .with(|table| table.calls.begin(method, deadline, waker.clone()))
+            .map_err(NotStarted::Failed)?;
+        let call = begun.call;
+        let head = Head::Request {
+            call,
+            method,
+            path: (begun.path == PathNeeded::Yes).then_some(path.into()),
+            timeout,
+        };
+        let flush = if begun.in_flight == 1 {
+            Flush::Now
+        } else {
+            Flush::Batch
+        };
+        let outgoing = Outgoing {
+            message: Message::with_body(head, body),
+            hints: SendHints::flush(flush),
+        };
+        match self.connection.try_send(outgoing) {
+            Ok(()) => {
+                if begun.timer == Timer::Rearm {
+                    self.table.wake_driver();
+                }
+                Ok(call)
+            }
+            Err(error) => {
+                self.table.with(|table| table.calls.handle_not_sent(call));
+                Err(match error {
+                    SendError::Full(outgoing) => NotStarted::Wait(Unsent {
+                        method,
+                        path,
+                        body: outgoing.message.body,
+                        deadline,
+                    }),
+                    SendError::Closed(cause) => NotStarted::Failed(cause.to_status(Executed::No)),
+                })
+            }
+        }
+    }
+
+    async fn start_waiting(&self, mut unsent: Unsent) -> Result<CallId, Status> {
+        // A closed semaphore means a closed connection, which `begin` reports with its cause.
+        if let Ok(slot) = self.free_slots.acquire().await {
+            slot.forget();
+        }
+        let slot = SlotGuard(&self.free_slots);
+        loop {
+            poll_fn(|cx| self.connection.poll_ready(cx)).await;
+            let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+            match self.start_in_slot(unsent, &waker) {
+                Ok(call) => {
+                    std::mem::forget(slot);
+                    return Ok(call);
+                }
+                Err(NotStarted::Wait(again)) => unsent = again,
+                Err(NotStarted::Failed(status)) => return Err(status),
+            }
+        }
+    }
+
+    /// Slots became free.
+    pub(super) fn release(&self, slot: Slot) {
+        if slot == Slot::Freed {
+            self.free_slots.add_permits(1);
+        }
+    }
+
+    /// The connection is gone: ends every call with the cause, and lets none begin.
+    pub(super) fn end(&self, cause: &Error) {
+        let wakers = self
+            .table
+            .with(|table| table.calls.handle_closed(cause.clone()));
+        self.free_slots.close();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Gives a slot back unless the call that holds it has begun.
+struct SlotGuard<'a>(&'a Semaphore);
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}
+
+impl Table {
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Guarded) -> R) -> R {
+        work(&mut lock(&self.0))
+    }
+
+    /// Changes the calls, then wakes the driver to act on it.
+    fn with_driver<R>(&self, work: impl FnOnce(&mut ClientCalls) -> R) -> R {
+        let result = self.with(|table| work(&mut table.calls));
+        self.wake_driver();
+        result
+    }
+
+    fn wake_driver(&self) {
+        let driver = self.with(|table| table.driver.take());
+        driver.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl PlacementHook for Table {
+    /// Replies land that somebody waits for.
+    fn place(&self, announced: Announced<'_>) -> Placement {
+        let call = announced.head.call();
+        let waiting = call.is_some_and(|call| self.with(|table| table.calls.is_waiting(call)));
+        if waiting {
+            Placement::Pool
+        } else {
+            Placement::Refuse
+        }
+    }
+}
+
+fn expired_before_sending() -> Status {
+    Status::deadline_exceeded("the deadline passed before the request was sent")
+        .with_executed(Executed::No)
+}

@@ -1,0 +1,106 @@
+//! A call over a connection, from its request to the body of its reply.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::link::{Link, NotStarted, Unsent};
+use crate::buf::Body;
+use crate::message::CallId;
+use crate::status::{Executed, Status};
+use crate::transport::BoxFuture;
+
+/// A future of a reply's body. Dropped while it runs, it cancels the call.
+pub(super) struct RemoteCall {
+    link: Arc<Link>,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Not polled yet.
+    Unsent(Unsent),
+    /// Waits for its turn on the connection; the future owns the request.
+    Queued(BoxFuture<'static, Result<CallId, Status>>),
+    /// The REQUEST is with the transport.
+    Begun(CallId, Cancel),
+    Over,
+}
+
+/// Whether the end of the call was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cancel {
+    NotAsked,
+    Asked,
+}
+
+impl RemoteCall {
+    pub(super) fn new(link: Arc<Link>, unsent: Unsent) -> Self {
+        Self {
+            link,
+            stage: Stage::Unsent(unsent),
+        }
+    }
+
+    /// Asks for the end of the call. `Err` with the outcome where it had not begun.
+    pub(super) fn cancel(&mut self) -> Result<(), Status> {
+        match &mut self.stage {
+            Stage::Unsent(_) | Stage::Queued(_) => {
+                self.stage = Stage::Over;
+                let status = Status::cancelled("the call was cancelled before it was sent");
+                Err(status.with_executed(Executed::No))
+            }
+            Stage::Begun(call, cancel) => {
+                if mem::replace(cancel, Cancel::Asked) == Cancel::NotAsked {
+                    self.link.cancel(*call);
+                }
+                Ok(())
+            }
+            Stage::Over => Ok(()),
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
+        loop {
+            let begun = match &mut self.stage {
+                Stage::Begun(call, _) => {
+                    let outcome = std::task::ready!(self.link.poll_outcome(*call, cx));
+                    self.stage = Stage::Over;
+                    return Poll::Ready(outcome);
+                }
+                Stage::Queued(waiting) => std::task::ready!(waiting.as_mut().poll(cx)),
+                Stage::Unsent(_) => match self.start(cx) {
+                    Ok(call) => Ok(call),
+                    Err(NotStarted::Failed(status)) => Err(status),
+                    Err(NotStarted::Wait(unsent)) => {
+                        let waiting = Arc::clone(&self.link).start_later(unsent);
+                        self.stage = Stage::Queued(Box::pin(waiting));
+                        continue;
+                    }
+                },
+                Stage::Over => unreachable!("a call is not polled after it has ended"),
+            };
+            match begun {
+                Ok(call) => self.stage = Stage::Begun(call, Cancel::NotAsked),
+                Err(status) => {
+                    self.stage = Stage::Over;
+                    return Poll::Ready(Err(status));
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>) -> Result<CallId, NotStarted> {
+        match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Unsent(unsent) => self.link.start(unsent, cx.waker()),
+            _ => unreachable!("looked at by the caller"),
+        }
+    }
+}
+
+impl Drop for RemoteCall {
+    fn drop(&mut self) {
+        if let Stage::Begun(call, _) = self.stage {
+            self.link.abandon(call);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What generated clients are made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::call::{Call, Kind};
+use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
+use super::in_process::InProcessCall;
+use super::link::{Link, Unsent};
+use super::methods::ServiceNumbers;
+use super::remote::RemoteCall;
+use crate::buf::Body;
+use crate::codec::{Codec, Prost};
+use crate::proto::deadlines::deadline_after;
+use crate::request::Request;
+use crate::service::{Service, ServiceDescriptor};
+use crate::status::{Executed, Status};
+
+/// A channel with the methods of one service.
+#[derive(Debug, Clone)]
+pub struct Client {
+    channel: Channel,
+    service: &'static ServiceDescriptor,
+    /// Unused in process.
+    numbers: ServiceNumbers,
+}
+
+impl Client {
+    /// A client of `service` over `channel`.
+    pub fn new(channel: Channel, service: &'static ServiceDescriptor) -> Self {
+        let numbers = match &channel.0 {
+            Way::Link(link) => link.register(service),
+            Way::InProcess(_) => ServiceNumbers::None,
+        };
+        Self {
+            channel,
+            service,
+            numbers,
+        }
+    }
+
+    /// The channel.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// A call of a unary method, by its index in the descriptor.
+    ///
+    /// # Panics
+    ///
+    /// If the service has no such method.
+    pub fn unary<Req, Rep>(&self, method: usize, request: Request<Req>) -> Call<Rep>
+    where
+        Prost: Codec<Req>,
+    {
+        let body = Prost.encode(request.get_ref());
+        let started = match &self.channel.0 {
+            Way::Link(link) => self.remote(link, method, request.timeout(), body),
+            Way::InProcess(service) => self.in_process(service, method, request.timeout(), body),
+        };
+        Call::new(started.unwrap_or_else(|status| Kind::Failed(Some(status))))
+    }
+
+    fn remote(
+        &self,
+        link: &Arc<Link>,
+        method: usize,
+        timeout: Option<Duration>,
+        body: Body,
+    ) -> Result<Kind, Status> {
+        link.shared().check_size(body.len())?;
+        let timeout = timeout.unwrap_or(link.default_timeout());
+        let unsent = Unsent {
+            method: self.numbers.method(method),
+            path: self.service.methods[method].path,
+            body,
+            deadline: deadline_after(Instant::now(), timeout),
+        };
+        Ok(Kind::Remote(RemoteCall::new(Arc::clone(link), unsent)))
+    }
+
+    fn in_process(
+        &self,
+        service: &Arc<dyn Service>,
+        method: usize,
+        timeout: Option<Duration>,
+        body: Body,
+    ) -> Result<Kind, Status> {
+        let offered = service.descriptor().name;
+        if offered != self.service.name {
+            let message = format!(
+                "{} is not in this process, {offered} is",
+                self.service.methods[method].path
+            );
+            return Err(Status::unimplemented(message).with_executed(Executed::No));
+        }
+        let deadline = deadline_after(Instant::now(), timeout.unwrap_or(IN_PROCESS_TIMEOUT));
+        Ok(Kind::InProcess(InProcessCall::new(
+            Arc::clone(service),
+            method,
+            body,
+            deadline,
+        )))
+    }
+}

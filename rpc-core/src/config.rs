@@ -1,0 +1,93 @@
+//! Every limit of a connection, its default and its reason.
+//!
+//! [`Limits`] are what one side announces and enforces on what it receives; [`ClientConfig`] and
+//! [`crate::server::ServerConfig`] hold what is not announced.
+
+use std::time::Duration;
+
+/// What one side accepts from its peer. Announced in HELLO, so that the sender can refuse first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Longest message body, in bytes. 64 MiB: a storage block many times over, and still a size that
+    /// a few callers at once cannot hurt a server with. At most 4 GiB - 1.
+    pub max_message_size: usize,
+    /// Longest metadata block, in bytes. 16 KiB: headers and tokens, not payload.
+    pub max_metadata_size: usize,
+    /// Longest body in one frame, in bytes; longer bodies come in pieces of this length. 256 KiB: long
+    /// enough that the cost per piece vanishes, short enough that a small call behind it does not wait.
+    pub max_frame_body: usize,
+    /// Calls at a time on one connection. 1024: more than the depth of any storage queue.
+    pub max_concurrent_calls: u32,
+    /// Method numbers remembered per connection. 4096: more methods than any server has.
+    pub max_interned_methods: u32,
+    /// Memory for bodies that are being received, per connection, in bytes. 1 GiB: bounds what a peer can
+    /// make this side hold; a body beyond it is refused.
+    pub max_landing_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_message_size: 64 << 20,
+            max_metadata_size: 16 << 10,
+            max_frame_body: 256 << 10,
+            max_concurrent_calls: 1024,
+            max_interned_methods: 4096,
+            max_landing_bytes: 1 << 30,
+        }
+    }
+}
+
+/// A client's settings.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ClientConfig {
+    /// What this side accepts.
+    pub limits: Limits,
+    /// Deadline of calls that set none. 60 s: always finite, since a call without an end leaks what it holds.
+    pub default_timeout: Duration,
+    /// Longest time to connect, HELLO included. 5 s.
+    pub connect_timeout: Duration,
+    /// Where ids come from; set a seed to repeat a run exactly.
+    pub random: Random,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            default_timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(5),
+            random: Random::from_entropy(),
+        }
+    }
+}
+
+/// The one source of random numbers of a client or server.
+#[derive(Debug, Clone)]
+pub struct Random(std::sync::Arc<std::sync::Mutex<fastrand::Rng>>);
+
+impl Random {
+    /// A generator that differs from run to run.
+    pub fn from_entropy() -> Self {
+        Self::from_rng(fastrand::Rng::new())
+    }
+
+    /// A generator that repeats.
+    pub fn from_seed(seed: u64) -> Self {
+        Self::from_rng(fastrand::Rng::with_seed(seed))
+    }
+
+    fn from_rng(rng: fastrand::Rng) -> Self {
+        Self(std::sync::Arc::new(std::sync::Mutex::new(rng)))
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&self) -> u64 {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .u64(..)
+    }
+}

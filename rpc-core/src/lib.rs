@@ -1,0 +1,42 @@
+//! The core of verbwire, an async RPC framework over RDMA: everything that is true of a call on every
+//! transport.
+//!
+//! * [`Channel`] and [`Call`]: a client's side of calls; [`Server`]: the other side.
+//! * [`Request`], [`Response`], [`Status`]: what handlers and callers see.
+//! * [`transport`]: the seam that transports implement, and the in-process transport `mem://`.
+//! * [`wire`]: the bytes of headers, TLVs and HELLO, shared by all byte transports.
+//! * [`proto`]: the rules of calls as state machines without sockets, clocks or tasks.
+//! * [`buf`]: message bodies as lists of segments, so that large `bytes` fields are never copied.
+//!
+//! This crate knows no transport but `mem`, and neither http, tower nor tonic. Applications use the
+//! facade crate `verbwire`; this one is for authors of transports and bridges.
+
+// `deny`, not `forbid`: `bytes::BufMut` is an unsafe trait, and `buf::writer` implements it.
+#![deny(unsafe_code)]
+
+mod alarm;
+pub mod buf;
+pub mod client;
+pub mod codec;
+pub mod config;
+mod error;
+pub mod message;
+pub mod proto;
+mod request;
+pub mod server;
+pub mod service;
+mod shield;
+mod status;
+mod sync;
+pub mod transport;
+pub mod wire;
+
+pub use buf::{Body, Buffer};
+pub use client::{Call, CancelHandle, Channel};
+pub use error::{Error, ErrorKind};
+pub use request::{IntoRequest, Request, Response};
+pub use server::Server;
+pub use service::NamedService;
+pub use shield::shield;
+pub use status::{Code, Executed, Status};
+pub use transport::Target;

@@ -1,0 +1,131 @@
+//! Messages: what crosses the transport seam.
+//!
+//! A [`Message`] says one thing about one call (or about the connection) and may carry a body. How its
+//! head becomes bytes is the business of [`crate::wire`]; in what pieces its body travels is the
+//! transport's. `HELLO` is not a message: transports exchange it while they connect.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::buf::Body;
+use crate::status::{Code, Executed};
+
+/// Names a call on its connection: a slot of the caller's table, and which use of that slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId {
+    /// Index in the caller's slot table, below the callee's `max_concurrent_calls`.
+    pub slot: u32,
+    /// Counts the slot's uses, so that a late message never meets another call. Wraps.
+    pub generation: u32,
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.generation)
+    }
+}
+
+/// The number that stands for a method path on one connection, chosen by the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MethodId(pub u32);
+
+impl MethodId {
+    /// Stands for "not interned": the REQUEST carries its path.
+    pub const NONE: Self = Self(0);
+}
+
+/// What a message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Head {
+    /// Caller to callee: run this method.
+    Request {
+        /// The call that begins.
+        call: CallId,
+        /// The method's number on this connection, or [`MethodId::NONE`].
+        method: MethodId,
+        /// The method's path, as long as the callee may not know what the number means.
+        path: Option<Cow<'static, str>>,
+        /// Time until the call's deadline when the message was handed to the transport.
+        timeout: Duration,
+    },
+    /// Callee to caller: the call is over. The body is the reply, or an encoded status.
+    Response {
+        /// The call that ends.
+        call: CallId,
+        /// `Ok` for a reply.
+        code: Code,
+        /// Whether the handler ran.
+        executed: Executed,
+    },
+    /// Caller to callee: nobody waits for this call any more.
+    Cancel {
+        /// The call to stop.
+        call: CallId,
+    },
+    /// Callee to caller, the answer to CANCEL where no RESPONSE went out before.
+    Cancelled {
+        /// The call that was stopped.
+        call: CallId,
+        /// Whether its handler ran.
+        executed: Executed,
+    },
+    /// The sender takes no new call on this connection; the body says why in words (UTF-8).
+    GoAway {
+        /// Why.
+        reason: GoAway,
+    },
+}
+
+impl Head {
+    /// The call that the message is about, unless it is about the connection.
+    pub fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Request { call, .. }
+            | Self::Response { call, .. }
+            | Self::Cancel { call }
+            | Self::Cancelled { call, .. } => Some(*call),
+            Self::GoAway { .. } => None,
+        }
+    }
+}
+
+/// Why a peer takes no new calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GoAway {
+    /// It shuts down: running calls finish, then it closes.
+    Draining,
+    /// The receiver of GOAWAY broke the protocol; the connection ends at once.
+    ProtocolViolation,
+    /// A reason that this version does not know.
+    Unknown(u32),
+}
+
+/// A head, optional metadata and a body.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// What the message says.
+    pub head: Head,
+    /// The encoded metadata block; empty where there is none.
+    pub metadata: Bytes,
+    /// The payload; empty where there is none.
+    pub body: Body,
+}
+
+impl Message {
+    /// A message of a head alone.
+    pub fn bare(head: Head) -> Self {
+        Self::with_body(head, Body::new())
+    }
+
+    /// A message with a body and no metadata.
+    pub fn with_body(head: Head, body: Body) -> Self {
+        Self {
+            head,
+            metadata: Bytes::new(),
+            body,
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The rules of calls, without sockets, clocks or tasks.
+//!
+//! Time and messages come in through `handle_*`, what is to be done goes out as return values and through
+//! `poll_*`. A machine may hold wakers for those who wait on it, but never calls one: it hands them out, to
+//! be woken after its lock is released.
+//!
+//! * [`hello`]: what two HELLOs agree on.
+//! * [`calls`]: the slot table, with ids that are checked by generation.
+//! * [`deadlines`]: when to look for expired calls.
+//! * [`client`]: the caller's side of every call on a connection.
+//! * [`server`]: the callee's side.
+
+pub mod calls;
+pub mod client;
+pub mod deadlines;
+pub mod hello;
+pub mod server;

@@ -1,0 +1,393 @@
+//! The caller's side of every call on one connection.
+//!
+//! ```text
+//!            begin                 RESPONSE, CANCELLED, deadline, end of connection
+//!   (none) ────────► Waiting ──────────────────────────────────────────► Done ──poll──► (none)
+//!                      │ abandon (the future was dropped)
+//!                      ▼
+//!                  Abandoned ──CANCEL taken by the transport──► (none)
+//! ```
+//!
+//! Owns which calls wait, for how long, and what the callee has learned of method numbers. It sends
+//! nothing: what must go out is returned by [`begin`](ClientCalls::begin) and
+//! [`poll_cancel`](ClientCalls::poll_cancel).
+
+use std::collections::VecDeque;
+use std::mem;
+use std::task::{Poll, Waker};
+
+use tokio::time::Instant;
+
+use super::calls::Slots;
+use super::deadlines::{Deadlines, Timer};
+use crate::buf::Body;
+use crate::error::Error;
+use crate::message::{CallId, GoAway, Head, Message, MethodId};
+use crate::status::{Code, Executed, Status};
+use crate::wire;
+
+/// How a call ended: the body of the reply, or a status.
+pub type Outcome = Result<Body, Status>;
+
+/// All calls of one connection, seen from the caller.
+#[derive(Debug, Default)]
+pub struct ClientCalls {
+    calls: Slots<Caller>,
+    /// By method number: whether the callee has answered a call that carried the number with its path.
+    known: Vec<bool>,
+    deadlines: Deadlines,
+    /// Calls whose CANCEL has not been handed to the transport yet. Bounded by the slots: each holds one.
+    cancels: VecDeque<CallId>,
+    ended: Option<End>,
+}
+
+#[derive(Debug)]
+struct Caller {
+    method: MethodId,
+    deadline: Instant,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting {
+        waker: Option<Waker>,
+        cancel: Cancel,
+    },
+    Done(Outcome),
+    Abandoned,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cancel {
+    NotAsked,
+    Asked,
+}
+
+/// Why no call begins any more.
+#[derive(Debug, Clone)]
+enum End {
+    /// The peer sent GOAWAY: running calls go on.
+    GoAway(String),
+    /// The connection is gone.
+    Closed(Error),
+}
+
+/// A call that has begun: its REQUEST is to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The call.
+    pub call: CallId,
+    /// Whether the REQUEST must carry the method's path.
+    pub path: PathNeeded,
+    /// Whether the driver must wake for this call's deadline.
+    pub timer: Timer,
+    /// Calls on this connection, this one included.
+    pub in_flight: usize,
+}
+
+/// Whether a REQUEST carries the path of its method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathNeeded {
+    /// The callee may not have seen the number yet.
+    Yes,
+    /// The callee has answered a call of this number.
+    No,
+}
+
+impl ClientCalls {
+    /// Begins a call; `waker` is woken when it is done. The caller has made sure that fewer calls run than the peer allows.
+    ///
+    /// # Errors
+    ///
+    /// The connection takes no new calls; `executed` is `No`.
+    pub fn begin(
+        &mut self,
+        method: MethodId,
+        deadline: Instant,
+        waker: Waker,
+    ) -> Result<Begun, Status> {
+        match &self.ended {
+            None => {}
+            Some(End::GoAway(why)) => return Err(refused(why)),
+            Some(End::Closed(error)) => return Err(error.to_status(Executed::No)),
+        }
+        let state = State::Waiting {
+            waker: Some(waker),
+            cancel: Cancel::NotAsked,
+        };
+        let call = self.calls.insert(Caller {
+            method,
+            deadline,
+            state,
+        });
+        Ok(Begun {
+            call,
+            path: self.path_needed(method),
+            timer: self.deadlines.handle_begin(deadline),
+            in_flight: self.calls.len(),
+        })
+    }
+
+    /// The REQUEST was not taken by the transport: the call is as if it had not begun.
+    pub fn handle_not_sent(&mut self, call: CallId) {
+        self.calls.remove(call);
+    }
+
+    /// The outcome of a call, or a place to wake its task at.
+    ///
+    /// # Panics
+    ///
+    /// If the call has been taken already.
+    pub fn poll_outcome(&mut self, call: CallId, waker: &Waker) -> Poll<Outcome> {
+        let caller = self
+            .calls
+            .find(call)
+            .expect("a call is polled until it is ready, and not after");
+        match &mut caller.state {
+            State::Waiting { waker: slot, .. } => {
+                match slot {
+                    Some(known) => known.clone_from(waker),
+                    None => *slot = Some(waker.clone()),
+                }
+                return Poll::Pending;
+            }
+            State::Done(_) => {}
+            State::Abandoned => unreachable!("an abandoned call has no future"),
+        }
+        match self.calls.remove(call).map(|caller| caller.state) {
+            Some(State::Done(outcome)) => Poll::Ready(outcome),
+            _ => unreachable!("looked at above"),
+        }
+    }
+
+    /// The caller asks for the end of the call and goes on waiting for it.
+    pub fn cancel(&mut self, call: CallId) {
+        if let Some(Caller {
+            state: State::Waiting { cancel, .. },
+            ..
+        }) = self.calls.find(call)
+            && mem::replace(cancel, Cancel::Asked) == Cancel::NotAsked
+        {
+            self.cancels.push_back(call);
+        }
+    }
+
+    /// Nobody waits for the call any more: its future was dropped.
+    pub fn abandon(&mut self, call: CallId) -> Slot {
+        let Some(caller) = self.calls.find(call) else {
+            return Slot::Freed;
+        };
+        let was = mem::replace(&mut caller.state, State::Abandoned);
+        if let State::Waiting {
+            cancel: Cancel::NotAsked,
+            ..
+        } = was
+        {
+            self.cancels.push_back(call);
+        }
+        if self.cancels.contains(&call) {
+            return Slot::Held;
+        }
+        self.calls.remove(call);
+        Slot::Freed
+    }
+
+    /// The next call whose CANCEL must be sent.
+    pub fn poll_cancel(&self) -> Option<CallId> {
+        self.cancels.front().copied()
+    }
+
+    /// The transport took the CANCEL that [`poll_cancel`](Self::poll_cancel) named.
+    pub fn handle_cancel_sent(&mut self) -> Slot {
+        let sent = self.cancels.pop_front().and_then(|call| {
+            let caller = self.calls.find(call)?;
+            matches!(caller.state, State::Abandoned).then_some(call)
+        });
+        match sent {
+            Some(call) => {
+                self.calls.remove(call);
+                Slot::Freed
+            }
+            None => Slot::Held,
+        }
+    }
+
+    /// A message came in. Returns whom to wake.
+    ///
+    /// Messages about calls that have ended are late and ignored.
+    ///
+    /// # Errors
+    ///
+    /// A message that a callee does not send, as words for a protocol violation.
+    pub fn handle_message(&mut self, message: Message) -> Result<Option<Waker>, String> {
+        match message.head {
+            Head::Response {
+                call,
+                code: Code::Ok,
+                ..
+            } => {
+                self.learn(call);
+                Ok(self.finish(call, Ok(message.body)))
+            }
+            Head::Response {
+                call,
+                code,
+                executed,
+            } => {
+                self.learn(call);
+                Ok(self.finish(
+                    call,
+                    Err(wire::status::decode(code, executed, message.body)),
+                ))
+            }
+            Head::Cancelled { call, executed } => {
+                let status = Status::cancelled("the call was cancelled by its caller");
+                Ok(self.finish(call, Err(status.with_executed(executed))))
+            }
+            Head::GoAway { reason } => {
+                let words = message.body.into_bytes();
+                self.go_away(reason, &String::from_utf8_lossy(&words));
+                Ok(None)
+            }
+            Head::Request { call, .. } | Head::Cancel { call } => Err(format!(
+                "the server sent a message that only clients send, for call {call}"
+            )),
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) must be called.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// Ends the calls whose deadline has passed. Returns them with whom to wake.
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<(CallId, Option<Waker>)> {
+        if !self.deadlines.is_due(now) {
+            return Vec::new();
+        }
+        let mut expired = Vec::new();
+        let mut earliest = None;
+        for (call, caller) in self.calls.iter_mut() {
+            let State::Waiting { waker, .. } = &mut caller.state else {
+                continue;
+            };
+            if caller.deadline <= now {
+                expired.push((call, waker.take()));
+                caller.state = State::Done(Err(expired_status()));
+            } else if earliest.is_none_or(|earliest| caller.deadline < earliest) {
+                earliest = Some(caller.deadline);
+            }
+        }
+        self.deadlines.handle_looked(earliest);
+        expired
+    }
+
+    /// The connection is gone: every call ends with the first cause. Returns whom to wake.
+    pub fn handle_closed(&mut self, cause: Error) -> Vec<Waker> {
+        if matches!(self.ended, Some(End::Closed(_))) {
+            return Vec::new();
+        }
+        let mut wakers = Vec::new();
+        let mut gone = Vec::new();
+        for (call, caller) in self.calls.iter_mut() {
+            match &mut caller.state {
+                State::Waiting { waker, .. } => {
+                    wakers.extend(waker.take());
+                    let status = cause.to_status(Executed::Maybe);
+                    caller.state = State::Done(Err(status));
+                }
+                State::Abandoned => gone.push(call),
+                State::Done(_) => {}
+            }
+        }
+        gone.into_iter()
+            .for_each(|call| drop(self.calls.remove(call)));
+        self.cancels.clear();
+        self.ended = Some(End::Closed(cause));
+        wakers
+    }
+
+    /// Whether the peer asked for the end of the connection and no call needs it any more.
+    pub fn is_drained(&mut self) -> bool {
+        matches!(self.ended, Some(End::GoAway(_)))
+            && self
+                .calls
+                .iter_mut()
+                .all(|(_, caller)| matches!(caller.state, State::Done(_)))
+    }
+
+    /// Whether somebody waits for this call.
+    pub fn is_waiting(&mut self, call: CallId) -> bool {
+        matches!(
+            self.calls.find(call),
+            Some(Caller {
+                state: State::Waiting { .. },
+                ..
+            })
+        )
+    }
+
+    fn path_needed(&self, method: MethodId) -> PathNeeded {
+        match self.known.get(method.0 as usize) {
+            Some(true) => PathNeeded::No,
+            _ => PathNeeded::Yes,
+        }
+    }
+
+    /// A RESPONSE proves that the callee has read the REQUEST, and with it the method's path.
+    fn learn(&mut self, call: CallId) {
+        let Some(caller) = self.calls.find(call) else {
+            return;
+        };
+        let number = caller.method.0 as usize;
+        if caller.method == MethodId::NONE {
+            return;
+        }
+        if self.known.len() <= number {
+            self.known.resize(number + 1, false);
+        }
+        self.known[number] = true;
+    }
+
+    fn finish(&mut self, call: CallId, outcome: Outcome) -> Option<Waker> {
+        let caller = self.calls.find(call)?;
+        let State::Waiting { waker, .. } = &mut caller.state else {
+            return None;
+        };
+        let waker = waker.take();
+        caller.state = State::Done(outcome);
+        waker
+    }
+
+    fn go_away(&mut self, reason: GoAway, words: &str) {
+        let why = match reason {
+            GoAway::Draining => "the server is shutting down".to_owned(),
+            GoAway::ProtocolViolation => format!("the server ended the connection: {words}"),
+            GoAway::Unknown(number) => {
+                format!("the server takes no more calls ({number}): {words}")
+            }
+        };
+        if self.ended.is_none() {
+            self.ended = Some(End::GoAway(why));
+        }
+    }
+}
+
+/// What became of the slot of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// It is free for another call.
+    Freed,
+    /// It is not: its call goes on, or its CANCEL must be sent first.
+    Held,
+}
+
+fn refused(why: &str) -> Status {
+    Status::unavailable(format!("{why}; connect again for new calls")).with_executed(Executed::No)
+}
+
+fn expired_status() -> Status {
+    Status::deadline_exceeded("the deadline passed before the reply came")
+        .with_executed(Executed::Maybe)
+}

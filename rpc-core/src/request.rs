@@ -1,0 +1,223 @@
+//! Requests and responses: a message with what is said about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::buf::Buffer;
+use crate::error::Error;
+use crate::status::{Executed, Status};
+use crate::transport::{Path, Transport};
+
+/// A request: on the client a message with options, in a handler a message with where it came from.
+#[derive(Debug)]
+pub struct Request<T> {
+    message: T,
+    timeout: Option<Duration>,
+    received: Option<Received>,
+}
+
+/// What a server knows of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    pub(crate) deadline: Instant,
+    pub(crate) origin: Origin,
+}
+
+/// Where a request came from, and where memory for its reply comes from.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    /// The caller's own task.
+    InProcess,
+    /// A connection.
+    Connection(Arc<ConnectionOrigin>),
+}
+
+/// The part of an [`Origin`] that all requests of a connection share.
+pub(crate) struct ConnectionOrigin {
+    pub(crate) path: Path,
+    pub(crate) transport: Arc<dyn Transport>,
+}
+
+impl<T> Request<T> {
+    /// A request without options: the channel's default timeout applies.
+    pub fn new(message: T) -> Self {
+        Self {
+            message,
+            timeout: None,
+            received: None,
+        }
+    }
+
+    /// The message.
+    pub fn into_inner(self) -> T {
+        self.message
+    }
+
+    /// The message.
+    pub fn get_ref(&self) -> &T {
+        &self.message
+    }
+
+    /// The message, to change it.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.message
+    }
+
+    /// Another message with the same options and origin.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Request<U> {
+        let Self {
+            message,
+            timeout,
+            received,
+        } = self;
+        Request {
+            message: change(message),
+            timeout,
+            received,
+        }
+    }
+
+    /// Another message with the same options and origin, unless `change` fails.
+    pub(crate) fn try_map<U, E>(
+        self,
+        change: impl FnOnce(T) -> Result<U, E>,
+    ) -> Result<Request<U>, E> {
+        let Self {
+            message,
+            timeout,
+            received,
+        } = self;
+        Ok(Request {
+            message: change(message)?,
+            timeout,
+            received,
+        })
+    }
+
+    /// Sets how long the call may take, from the moment the client method is called.
+    ///
+    /// It travels with the request and is enforced on both sides; the call ends with `DeadlineExceeded`.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
+    }
+
+    /// The timeout that was set, if one was.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// In a handler: when the call must be done. `None` on a request that was not received.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.received.as_ref().map(|received| received.deadline)
+    }
+
+    /// In a handler: the way the request came. `None` in process, and on a request that was not received.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.received.as_ref()?.origin {
+            Origin::InProcess => None,
+            Origin::Connection(connection) => Some(&connection.path),
+        }
+    }
+
+    /// In a handler: `len` zeroed bytes that the connection can send without a copy, to fill a large reply
+    /// field in place.
+    ///
+    /// # Errors
+    ///
+    /// `ResourceExhausted` if the transport's pool has no room before the call's deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes nothing.
+    pub async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
+        match &self.received {
+            Some(Received {
+                deadline,
+                origin: Origin::Connection(connection),
+            }) => connection
+                .transport
+                .alloc(len, *deadline)
+                .await
+                .map_err(|error: Error| error.to_status(Executed::Yes)),
+            _ => Ok(Buffer::zeroed(len)),
+        }
+    }
+
+    pub(crate) fn received(message: T, received: Received) -> Self {
+        Self {
+            message,
+            timeout: None,
+            received: Some(received),
+        }
+    }
+}
+
+impl std::fmt::Debug for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InProcess => f.write_str("in process"),
+            Self::Connection(connection) => write!(f, "{}", connection.path),
+        }
+    }
+}
+
+/// A reply with what is said about it.
+#[derive(Debug)]
+pub struct Response<T> {
+    message: T,
+}
+
+impl<T> Response<T> {
+    /// A response with this message.
+    pub fn new(message: T) -> Self {
+        Self { message }
+    }
+
+    /// The message.
+    pub fn into_inner(self) -> T {
+        self.message
+    }
+
+    /// The message.
+    pub fn get_ref(&self) -> &T {
+        &self.message
+    }
+
+    /// The message, to change it.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.message
+    }
+
+    /// Another message.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Response<U> {
+        Response {
+            message: change(self.message),
+        }
+    }
+}
+
+impl<T> From<T> for Response<T> {
+    fn from(message: T) -> Self {
+        Self::new(message)
+    }
+}
+
+/// What client methods take: a message, or a [`Request`] with options.
+pub trait IntoRequest<T> {
+    /// The request.
+    fn into_request(self) -> Request<T>;
+}
+
+impl<T> IntoRequest<T> for T {
+    fn into_request(self) -> Request<T> {
+        Request::new(self)
+    }
+}
+
+impl<T> IntoRequest<T> for Request<T> {
+    fn into_request(self) -> Request<T> {
+        self
+    }
+}

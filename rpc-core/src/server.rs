@@ -1,0 +1,25 @@
+//! The callee's side: services, the tasks that drive connections, and their end.
+//!
+//! * [`Server`]: collects services and settings, binds, serves.
+//! * [`Bound`]: a server that listens.
+//!
+//! Inside, [`proto::server`](crate::proto::server) holds the rules. One task per connection, its `driver`,
+//! receives requests; each handler runs in a task of its own and hands its answer to the transport by
+//! itself. `serving` accepts connections and ends them.
+
+mod builder;
+mod config;
+mod connection;
+mod driver;
+mod handler;
+mod intake;
+mod router;
+mod serving;
+mod size;
+
+pub use builder::{Builder, Server};
+pub use config::ServerConfig;
+pub use serving::Bound;
+
+pub(crate) use handler::Handler;
+pub(crate) use size::too_large;

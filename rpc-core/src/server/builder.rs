@@ -1,0 +1,121 @@
+//! Puts a server together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::config::ServerConfig;
+use super::router::Router;
+use super::serving::{Bound, Listening, Shared};
+use crate::config::Random;
+use crate::error::Error;
+use crate::proto::hello::Identity;
+use crate::service::Service;
+use crate::transport::{Target, Transport};
+
+/// Where servers begin. Applications use `verbwire::Server`, which knows transports by their names.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// A server without services.
+    pub fn builder() -> Builder {
+        Builder {
+            services: Vec::new(),
+            config: ServerConfig::default(),
+        }
+    }
+}
+
+/// Services and settings of a server.
+#[must_use]
+pub struct Builder {
+    services: Vec<Arc<dyn Service>>,
+    config: ServerConfig,
+}
+
+impl Builder {
+    /// Offers a service.
+    pub fn add_service(mut self, service: impl Service) -> Self {
+        self.services.push(Arc::new(service));
+        self
+    }
+
+    /// Longest request that is accepted, in bytes. 64 MiB; see [`Limits`](crate::config::Limits).
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.config.limits.max_message_size = bytes;
+        self
+    }
+
+    /// Calls at a time on one connection. 1024; a client's further calls wait there.
+    pub fn max_concurrent_calls(mut self, calls: u32) -> Self {
+        self.config.limits.max_concurrent_calls = calls.max(1);
+        self
+    }
+
+    /// Memory for requests that are being received, per connection, in bytes. 1 GiB.
+    pub fn max_landing_bytes(mut self, bytes: usize) -> Self {
+        self.config.limits.max_landing_bytes = bytes;
+        self
+    }
+
+    /// Longest time from a connection to its HELLO. 5 s.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.config.handshake_timeout = timeout;
+        self
+    }
+
+    /// Longest time for running calls to finish after shutdown was asked for. 30 s.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.config.drain_timeout = timeout;
+        self
+    }
+
+    /// Where ids come from; a seeded generator repeats a run exactly.
+    pub fn random(mut self, random: Random) -> Self {
+        self.config.random = random;
+        self
+    }
+
+    /// Listens at every target, each with its transport.
+    ///
+    /// # Errors
+    ///
+    /// Two services share a name, or a target cannot be listened at; then none is.
+    pub async fn bind(
+        self,
+        targets: impl IntoIterator<Item = (Arc<dyn Transport>, Target)>,
+    ) -> Result<Bound, Error> {
+        let router = Arc::new(Router::new(self.services)?);
+        let mut listeners = Vec::new();
+        for (transport, target) in targets {
+            let listener = transport.listen(&target).await?;
+            listeners.push(Listening {
+                transport,
+                listener,
+            });
+        }
+        let identity = Identity::new(self.config.random.clone());
+        Ok(Bound::new(
+            Shared {
+                router,
+                config: self.config,
+                identity,
+            },
+            listeners,
+        ))
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self
+            .services
+            .iter()
+            .map(|one| one.descriptor().name)
+            .collect();
+        f.debug_struct("Builder")
+            .field("services", &names)
+            .field("config", &self.config)
+            .finish()
+    }
+}

@@ -1,0 +1,117 @@
+//! One connection as its handlers see it: run a call, answer it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::handler::Handler;
+use super::intake::Intake;
+use super::router::Route;
+use super::size::too_large;
+use crate::buf::Body;
+use crate::message::{CallId, Head, Message};
+use crate::proto::server::{Answer, Entry};
+use crate::request::{ConnectionOrigin, Origin, Received, Request};
+use crate::status::{Code, Executed, Status};
+use crate::transport::{Connection, Flush, Outgoing, SendError, SendHints};
+use crate::wire;
+
+/// What the driver and the handlers of a connection share.
+pub(super) struct Peer {
+    pub(super) connection: Arc<dyn Connection>,
+    pub(super) intake: Arc<Intake>,
+    pub(super) origin: Arc<ConnectionOrigin>,
+    /// Longest reply that the client accepts.
+    pub(super) max_reply: usize,
+}
+
+/// A call that was admitted.
+pub(super) struct Job {
+    pub(super) call: CallId,
+    pub(super) route: Route,
+    pub(super) deadline: Instant,
+    pub(super) body: Body,
+}
+
+impl Peer {
+    /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
+    pub(super) async fn run(self: Arc<Self>, job: Job) {
+        let Job {
+            call,
+            route,
+            deadline,
+            body,
+        } = job;
+        if self
+            .intake
+            .with_calls(|calls| calls.enter(Instant::now(), call))
+            == Entry::Stop
+        {
+            return;
+        }
+        let origin = Origin::Connection(Arc::clone(&self.origin));
+        let request = Request::received(body, Received { deadline, origin });
+        let mut handler = Handler::enter(&*route.service, route.index, request);
+        let outcome = poll_fn(|cx| handler.poll(cx)).await;
+        drop(handler);
+        self.answer(call, outcome).await;
+    }
+
+    /// Sends a handler's answer, if it is still wanted. Waits while the peer takes no more.
+    async fn answer(&self, call: CallId, outcome: Result<Body, Status>) {
+        let returned = self.intake.with_calls(|calls| calls.handle_returned(call));
+        let Answer::Send { in_flight } = returned else {
+            return;
+        };
+        let flush = if in_flight == 0 {
+            Flush::Now
+        } else {
+            Flush::Batch
+        };
+        let message = self.response(call, outcome);
+        let mut outgoing = Outgoing {
+            message,
+            hints: SendHints::flush(flush),
+        };
+        // An ended connection has no one to answer.
+        while let Err(SendError::Full(back)) = self.connection.try_send(outgoing) {
+            poll_fn(|cx| self.connection.poll_ready(cx)).await;
+            outgoing = *back;
+        }
+    }
+
+    fn response(&self, call: CallId, outcome: Result<Body, Status>) -> Message {
+        match outcome {
+            Ok(body) if body.len() > self.max_reply => {
+                let status = too_large("reply", body.len(), self.max_reply, "client");
+                refusal(call, &status.with_executed(Executed::Yes))
+            }
+            Ok(body) => {
+                let head = Head::Response {
+                    call,
+                    code: Code::Ok,
+                    executed: Executed::Yes,
+                };
+                Message::with_body(head, body)
+            }
+            Err(status) => refusal(call, &status),
+        }
+    }
+}
+
+/// The RESPONSE that carries a status.
+pub(super) fn refusal(call: CallId, status: &Status) -> Message {
+    // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
+    let code = if status.code() == Code::Ok {
+        Code::Unknown
+    } else {
+        status.code()
+    };
+    let head = Head::Response {
+        call,
+        code,
+        executed: status.executed(),
+    };
+    Message::with_body(head, wire::status::encode(status))
+}

@@ -1,0 +1,285 @@
+//! The task of a server's connection.
+//!
+//! Receives requests and starts their handlers, stops them on CANCEL and at their deadline, and says
+//! GOAWAY. Its end, whatever the reason, drops every handler of the connection.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::connection::{Job, Peer, refusal};
+use crate::alarm::Alarm;
+use crate::buf::Body;
+use crate::error::{Error, ErrorKind};
+use crate::message::{CallId, GoAway, Head, Message};
+use crate::proto::server::{Admitted, Refusal, Stopped};
+use crate::status::Status;
+use crate::transport::{BoxFuture, Flush, Incoming, Outgoing, SendError, SendHints};
+
+/// Batches received in one poll before other tasks get their turn.
+const BATCHES_PER_POLL: usize = 16;
+
+/// Drives one connection until it ends.
+pub(super) struct Driver {
+    peer: Arc<Peer>,
+    received: Vec<Incoming>,
+    /// Answers that no handler sends: refusals, expired calls, CANCELLED, GOAWAY.
+    outbox: VecDeque<Message>,
+    /// Answers that a peer which keeps to its limits can leave unread.
+    max_outbox: usize,
+    alarm: Alarm,
+    /// Ready when the server shuts down; then gone.
+    shutdown: Option<BoxFuture<'static, ()>>,
+}
+
+/// Whether the driver goes on with what it has received.
+type Step = Result<(), String>;
+
+impl Driver {
+    pub(super) fn new(
+        peer: Arc<Peer>,
+        max_concurrent_calls: u32,
+        shutdown: BoxFuture<'static, ()>,
+    ) -> Self {
+        Self {
+            peer,
+            received: Vec::new(),
+            outbox: VecDeque::new(),
+            // A refusal and a CANCELLED for each call, and one GOAWAY.
+            max_outbox: 2 * max_concurrent_calls as usize + 1,
+            alarm: Alarm::default(),
+            shutdown: Some(shutdown),
+        }
+    }
+
+    /// Receives what is there. Ready with the cause when the connection has ended.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        for _ in 0..BATCHES_PER_POLL {
+            let polled = self.peer.connection.poll_recv(cx, &mut self.received);
+            let step = self.handle_received(cx);
+            match (polled, step) {
+                (Poll::Ready(Err(cause)), _) => return Poll::Ready(cause),
+                (_, Err(violation)) => self.go_away(&violation),
+                (Poll::Pending, Ok(())) => return Poll::Pending,
+                (Poll::Ready(Ok(())), Ok(())) => {}
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn handle_received(&mut self, cx: &mut Context<'_>) -> Step {
+        for (call, refused) in self.peer.intake.take_refused() {
+            self.refuse(call, refused)?;
+        }
+        if self.received.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut received = std::mem::take(&mut self.received);
+        let handled = received.drain(..).try_for_each(|incoming| {
+            let Message { head, body, .. } = incoming.message;
+            self.handle_message(now, head, body, cx)
+        });
+        self.received = received;
+        handled
+    }
+
+    fn handle_message(
+        &mut self,
+        now: Instant,
+        head: Head,
+        body: Body,
+        cx: &mut Context<'_>,
+    ) -> Step {
+        match head {
+            Head::Request { call, .. } => match self.peer.intake.admit(now, &head) {
+                Ok(admitted) => {
+                    self.start(call, admitted, body, cx);
+                    Ok(())
+                }
+                Err(refused) => self.refuse(call, refused),
+            },
+            Head::Cancel { call } => self.cancel(call),
+            // The client takes no calls, so that it will take no more changes nothing.
+            Head::GoAway { .. } => Ok(()),
+            Head::Response { call, .. } | Head::Cancelled { call, .. } => Err(format!(
+                "the client sent a message that only servers send, for call {call}"
+            )),
+        }
+    }
+
+    fn start(
+        &self,
+        call: CallId,
+        admitted: Admitted<super::router::Route, AbortHandle>,
+        body: Body,
+        cx: &mut Context<'_>,
+    ) {
+        let Admitted {
+            route,
+            deadline,
+            superseded,
+            ..
+        } = admitted;
+        superseded.into_iter().for_each(|handle| handle.abort());
+        let inline_safe = route.method().inline_safe;
+        let run = Arc::clone(&self.peer).run(Job {
+            call,
+            route,
+            deadline,
+            body,
+        });
+        let task = if inline_safe {
+            // Most such handlers are ready at once and need no task.
+            let mut run = Box::pin(run);
+            if run.as_mut().poll(cx).is_ready() {
+                return;
+            }
+            tokio::spawn(run)
+        } else {
+            tokio::spawn(run)
+        };
+        let stopped = self
+            .peer
+            .intake
+            .with_calls(|calls| calls.attach(call, task.abort_handle()));
+        stopped.into_iter().for_each(|handle| handle.abort());
+    }
+
+    fn refuse(&mut self, call: CallId, refused: Refusal) -> Step {
+        match refused {
+            Refusal::Answer(status) => self.outbox.push_back(refusal(call, &status)),
+            Refusal::Late => {}
+            Refusal::Violation(violation) => return Err(violation),
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, call: CallId) -> Step {
+        let cancelled = self
+            .peer
+            .intake
+            .with_calls(|calls| calls.handle_cancel(call))?;
+        cancelled
+            .handle
+            .into_iter()
+            .for_each(|handle| handle.abort());
+        self.peer.connection.revoke(call);
+        let head = Head::Cancelled {
+            call,
+            executed: cancelled.executed,
+        };
+        self.outbox.push_back(Message::bare(head));
+        Ok(())
+    }
+
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let next = self.peer.intake.with_calls(|calls| calls.next_timeout());
+            let Poll::Ready(now) = self.alarm.poll(next, cx) else {
+                return;
+            };
+            for stopped in self
+                .peer
+                .intake
+                .with_calls(|calls| calls.handle_timeout(now))
+            {
+                let Stopped {
+                    call,
+                    handle,
+                    executed,
+                } = stopped;
+                handle.into_iter().for_each(|handle| handle.abort());
+                let status = Status::deadline_exceeded("the deadline passed while the handler ran");
+                self.outbox
+                    .push_back(refusal(call, &status.with_executed(executed)));
+            }
+        }
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) {
+        let Some(shutdown) = &mut self.shutdown else {
+            return;
+        };
+        if shutdown.as_mut().poll(cx).is_ready() {
+            self.shutdown = None;
+            self.peer.intake.with_calls(|calls| calls.drain());
+            let head = Head::GoAway {
+                reason: GoAway::Draining,
+            };
+            self.outbox.push_back(Message::bare(head));
+        }
+    }
+
+    fn poll_outbox(&mut self, cx: &mut Context<'_>) {
+        let connection = &self.peer.connection;
+        while let Some(message) = self.outbox.pop_front() {
+            let hints = SendHints::flush(Flush::Batch);
+            match connection.try_send(Outgoing { message, hints }) {
+                Ok(()) => {}
+                Err(SendError::Full(back)) => {
+                    self.outbox.push_front(back.message);
+                    if connection.poll_ready(cx).is_pending() {
+                        break;
+                    }
+                }
+                Err(SendError::Closed(_)) => return self.outbox.clear(),
+            }
+        }
+        if self.outbox.len() > self.max_outbox {
+            let unread = self.outbox.len();
+            self.go_away(&format!(
+                "the client leaves {unread} answers unread, at most {} calls run at a time",
+                self.max_outbox / 2
+            ));
+        }
+    }
+
+    /// Ends the connection and tells the client why.
+    fn go_away(&self, violation: &str) {
+        let head = Head::GoAway {
+            reason: GoAway::ProtocolViolation,
+        };
+        let words = Bytes::copy_from_slice(violation.as_bytes());
+        let message = Message::with_body(head, words.into());
+        // Whether it arrives is up to the peer; the connection ends either way.
+        let _sent = self.peer.connection.try_send(Outgoing {
+            message,
+            hints: SendHints::default(),
+        });
+        self.peer
+            .connection
+            .close(Error::new(ErrorKind::PeerFault, violation));
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let received = self.poll_receive(cx);
+        self.poll_shutdown(cx);
+        self.poll_deadlines(cx);
+        self.poll_outbox(cx);
+        received.map(|cause| debug!(path = %self.peer.origin.path, %cause, "connection ended"))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let cause = "the server stopped serving this connection";
+        self.peer
+            .connection
+            .close(Error::new(ErrorKind::Closed, cause));
+        let handles = self.peer.intake.with_calls(|calls| calls.take_handles());
+        handles.into_iter().for_each(|handle| handle.abort());
+    }
+}

@@ -1,0 +1,66 @@
+//! A running handler, with its panics caught.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll};
+
+use tracing::error;
+
+use crate::buf::Body;
+use crate::request::Request;
+use crate::service::{HandlerFuture, Service};
+use crate::status::{Executed, Status};
+
+/// A handler from its entry to its return.
+///
+/// A panic ends this call with `Internal` and nothing else: the handler's future is not polled again, and
+/// what it shares with other calls is the service's own business (a poisoned lock, for example).
+pub(crate) struct Handler {
+    path: &'static str,
+    entered: Result<HandlerFuture, Option<Status>>,
+}
+
+impl Handler {
+    /// Enters the method's handler; it runs as it is polled.
+    pub(crate) fn enter(service: &dyn Service, method: usize, request: Request<Body>) -> Self {
+        let path = service
+            .descriptor()
+            .methods
+            .get(method)
+            .map_or("", |method| method.path);
+        let entered = catch_unwind(AssertUnwindSafe(|| service.call(method, request)))
+            .map_err(|panic| Some(panicked(path, &*panic)));
+        Self { path, entered }
+    }
+
+    /// Polls the handler. Not to be called after it was ready.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
+        let future = match &mut self.entered {
+            Ok(future) => future,
+            Err(status) => {
+                let status = status
+                    .take()
+                    .expect("a handler is not polled after it has ended");
+                return Poll::Ready(Err(status));
+            }
+        };
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(outcome) => outcome.map_ok(crate::request::Response::into_inner),
+            Err(panic) => Poll::Ready(Err(panicked(self.path, &*panic))),
+        }
+    }
+}
+
+fn panicked(path: &str, panic: &(dyn Any + Send)) -> Status {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(not a text)");
+    error!(method = path, panic = message, "handler panicked");
+    // The panic's own words stay here: they may hold what the caller must not see.
+    Status::internal(format!(
+        "the handler of {path} panicked; the server's log says why"
+    ))
+    .with_executed(Executed::Yes)
+}

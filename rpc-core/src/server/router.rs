@@ -1,0 +1,69 @@
+//! From a method's path to the service that has it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind};
+use crate::service::{MethodDescriptor, Service};
+use crate::wire::head::MAX_PATH;
+
+/// All services of a server.
+#[derive(Default)]
+pub(super) struct Router {
+    /// Only looked up, so that its order does not show.
+    routes: HashMap<&'static str, Route>,
+}
+
+/// A method of a service.
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) service: Arc<dyn Service>,
+    pub(super) index: usize,
+}
+
+impl Router {
+    /// A router over `services`.
+    ///
+    /// # Errors
+    ///
+    /// Two services have the same name, or a path is longer than the wire format carries.
+    pub(super) fn new(services: Vec<Arc<dyn Service>>) -> Result<Self, Error> {
+        let mut router = Self::default();
+        for service in services {
+            for (index, method) in service.descriptor().methods.iter().enumerate() {
+                let route = Route {
+                    service: Arc::clone(&service),
+                    index,
+                };
+                router.add(method, route)?;
+            }
+        }
+        Ok(router)
+    }
+
+    fn add(&mut self, method: &MethodDescriptor, route: Route) -> Result<(), Error> {
+        let invalid = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
+        if method.path.len() > MAX_PATH {
+            return invalid(format!(
+                "the method path {} has {} bytes, at most {MAX_PATH} are allowed",
+                method.path,
+                method.path.len()
+            ));
+        }
+        if self.routes.insert(method.path, route).is_some() {
+            return invalid(format!("{} was added to the server twice", method.path));
+        }
+        Ok(())
+    }
+
+    /// The method at `path`.
+    pub(super) fn resolve(&self, path: &str) -> Option<Route> {
+        self.routes.get(path).cloned()
+    }
+}
+
+impl Route {
+    pub(super) fn method(&self) -> &'static MethodDescriptor {
+        &self.service.descriptor().methods[self.index]
+    }
+}

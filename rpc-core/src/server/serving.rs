@@ -1,0 +1,241 @@
+//! A server that listens: accepts connections, and ends them when it is told to.
+
+use std::future::{Future, pending, poll_fn};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
+
+use super::config::ServerConfig;
+use super::connection::Peer;
+use super::driver::Driver;
+use super::intake::Intake;
+use super::router::Router;
+use crate::error::{Error, ErrorKind};
+use crate::proto::hello::{Identity, agree};
+use crate::request::ConnectionOrigin;
+use crate::transport::{Accepting, Established, Listener, LocalSide, Target, Transport};
+
+/// Pause after a failed accept: the usual reason, no descriptors left, does not go away at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A server that listens at all its targets. Connections are accepted while it serves.
+#[must_use = "a bound server does nothing until it serves"]
+pub struct Bound {
+    shared: Arc<Shared>,
+    listeners: Vec<Listening>,
+    targets: Vec<Target>,
+}
+
+/// What all connections of a server share.
+pub(super) struct Shared {
+    pub(super) router: Arc<Router>,
+    pub(super) config: ServerConfig,
+    pub(super) identity: Identity,
+}
+
+/// A listener and the transport that it came from.
+pub(super) struct Listening {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) listener: Box<dyn Listener>,
+}
+
+impl Bound {
+    pub(super) fn new(shared: Shared, listeners: Vec<Listening>) -> Self {
+        let targets = listeners
+            .iter()
+            .map(|one| one.listener.local_target().clone())
+            .collect();
+        Self {
+            shared: Arc::new(shared),
+            listeners,
+            targets,
+        }
+    }
+
+    /// Where the server listens, in the order of binding, with ports that the system chose filled in.
+    pub fn local_targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// Serves until the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// None yet: a failing accept is logged and tried again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends every connection at once and drops every handler.
+    pub async fn serve(self) -> Result<(), Error> {
+        self.serve_with_shutdown(pending()).await
+    }
+
+    /// Serves until `signal` is ready, then drains: accepts nothing more, tells every client, and lets
+    /// running calls finish, at most for `drain_timeout`. What still runs then is cut off.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if calls had to be cut off.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`serve`](Self::serve).
+    pub async fn serve_with_shutdown(self, signal: impl Future<Output = ()>) -> Result<(), Error> {
+        let (stop, stopping) = watch::channel(false);
+        let mut acceptors: JoinSet<Result<(), Error>> = self
+            .listeners
+            .into_iter()
+            .map(|listening| accept(Arc::clone(&self.shared), listening, stopping.clone()))
+            .collect();
+        drop(stopping);
+        signal.await;
+        // Fails only without acceptors, and then there is nobody to tell.
+        let _told = stop.send(true);
+        let mut outcome = Ok(());
+        while let Some(ended) = acceptors.join_next().await {
+            outcome = outcome.and(ended.unwrap_or_else(|panic| {
+                Err(Error::with_source(
+                    ErrorKind::Closed,
+                    "an accept loop failed",
+                    panic,
+                ))
+            }));
+        }
+        outcome
+    }
+}
+
+impl std::fmt::Debug for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bound")
+            .field("targets", &self.targets)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Accepts at one listener until told to stop, then waits for its connections to drain.
+async fn accept(
+    shared: Arc<Shared>,
+    listening: Listening,
+    mut stopping: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let Listening {
+        transport,
+        mut listener,
+    } = listening;
+    let target = listener.local_target().clone();
+    let handshakes = Arc::new(Semaphore::new(shared.config.max_handshakes.max(1)));
+    let mut connections = JoinSet::new();
+    let stop = stopping.clone();
+    loop {
+        let next = next_connection(&mut *listener, &handshakes);
+        let accepted = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => break,
+            Some(_ended) = connections.join_next() => continue,
+            accepted = next => accepted,
+        };
+        match accepted {
+            Ok((accepting, permit)) => {
+                let connection = Arc::clone(&shared);
+                let transport = Arc::clone(&transport);
+                connections.spawn(connection.serve(transport, accepting, permit, stop.clone()));
+            }
+            Err(error) => {
+                warn!(%target, %error, "cannot accept now");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    drain(&target, connections, shared.config.drain_timeout).await
+}
+
+/// The next connection, once fewer than the allowed number shake hands.
+async fn next_connection(
+    listener: &mut dyn Listener,
+    handshakes: &Arc<Semaphore>,
+) -> Result<(Box<dyn Accepting>, OwnedSemaphorePermit), Error> {
+    let permit = Arc::clone(handshakes).acquire_owned().await;
+    let permit = permit.expect("the semaphore is never closed");
+    let accepting = poll_fn(|cx| listener.poll_accept(cx)).await?;
+    Ok((accepting, permit))
+}
+
+async fn drain(
+    target: &Target,
+    mut connections: JoinSet<()>,
+    limit: Duration,
+) -> Result<(), Error> {
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(limit, all_ended).await.is_ok() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::TimedOut,
+        format!(
+            "{} connections at {target} did not drain within drain_timeout of {limit:?} and were cut off",
+            connections.len()
+        ),
+    ))
+}
+
+impl Shared {
+    /// One connection, from its HELLO to its end.
+    async fn serve(
+        self: Arc<Self>,
+        transport: Arc<dyn Transport>,
+        accepting: Box<dyn Accepting>,
+        permit: OwnedSemaphorePermit,
+        stopping: watch::Receiver<bool>,
+    ) {
+        let peer = accepting.peer();
+        let driver = match self.shake_hands(transport, accepting, stopping).await {
+            Ok(driver) => driver,
+            Err(error) => return debug!(peer, %error, "handshake failed"),
+        };
+        drop(permit);
+        driver.await;
+    }
+
+    async fn shake_hands(
+        &self,
+        transport: Arc<dyn Transport>,
+        accepting: Box<dyn Accepting>,
+        mut stopping: watch::Receiver<bool>,
+    ) -> Result<Driver, Error> {
+        let limits = &self.config.limits;
+        let hello = self.identity.hello(limits);
+        let intake = Arc::new(Intake::new(Arc::clone(&self.router), limits));
+        let local = LocalSide {
+            hello: hello.clone(),
+            placement: Arc::clone(&intake) as _,
+            deadline: Instant::now() + self.config.handshake_timeout,
+        };
+        let Established { connection, peer } = accepting.handshake(local).await?;
+        if let Err(error) = agree(&hello, &peer) {
+            connection.close(error.clone());
+            return Err(error);
+        }
+        let origin = Arc::new(ConnectionOrigin {
+            path: connection.path(),
+            transport,
+        });
+        let max_reply = usize::try_from(peer.max_message_size).unwrap_or(usize::MAX);
+        let peer = Arc::new(Peer {
+            connection,
+            intake,
+            origin,
+            max_reply,
+        });
+        let shutdown = Box::pin(async move {
+            // An error says that the server is gone, which stops this task as well.
+            let _stopped = stopping.wait_for(|stop| *stop).await;
+        });
+        Ok(Driver::new(peer, limits.max_concurrent_calls, shutdown))
+    }
+}

@@ -1,0 +1,127 @@
+//! What a service is to the core: descriptors of its methods, and a way to call them with bodies.
+//!
+//! Generated code implements [`Service`] and describes itself with constants; nobody else has to. Routing
+//! by path is [`crate::server`]'s business, numbering of methods [`crate::client`]'s.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::buf::Body;
+use crate::codec::{Codec, Prost};
+use crate::request::{Request, Response};
+use crate::status::{Executed, Status};
+
+/// A service that a server can offer.
+pub trait Service: Send + Sync + 'static {
+    /// Its name and methods.
+    fn descriptor(&self) -> &'static ServiceDescriptor;
+
+    /// Runs a method, by its index in the descriptor.
+    fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture;
+}
+
+/// The name of a service as a constant.
+pub trait NamedService {
+    /// The service's full name, for example `helloworld.Greeter`.
+    const NAME: &'static str;
+}
+
+/// A running handler: the reply's body, or a status whose `executed` is true of this call.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Status>> + Send>>;
+
+/// A service's name and methods.
+#[derive(Debug)]
+pub struct ServiceDescriptor {
+    /// Full name with the package.
+    pub name: &'static str,
+    /// Methods, in the order of the `.proto` file.
+    pub methods: &'static [MethodDescriptor],
+}
+
+impl ServiceDescriptor {
+    /// A descriptor, as a constant.
+    pub const fn new(name: &'static str, methods: &'static [MethodDescriptor]) -> Self {
+        Self { name, methods }
+    }
+}
+
+/// What is known of a method before it is called.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct MethodDescriptor {
+    /// Name as in the `.proto` file.
+    pub name: &'static str,
+    /// `/package.Service/Method`.
+    pub path: &'static str,
+    /// Whether a call may be repeated although it may have been executed (`idempotency_level`).
+    pub idempotent: bool,
+    /// Whether the handler never waits long between two awaits and may be polled by the connection's own
+    /// task (`(verbwire.method).inline_safe`).
+    pub inline_safe: bool,
+    /// Expected length of a reply in bytes (`(verbwire.method).expected_reply_size`).
+    pub expected_reply_size: Option<u64>,
+}
+
+impl MethodDescriptor {
+    /// A method without options.
+    pub const fn new(name: &'static str, path: &'static str) -> Self {
+        Self {
+            name,
+            path,
+            idempotent: false,
+            inline_safe: false,
+            expected_reply_size: None,
+        }
+    }
+
+    /// The method may be repeated.
+    #[must_use]
+    pub const fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// The handler may be polled by the connection's own task.
+    #[must_use]
+    pub const fn inline_safe(mut self) -> Self {
+        self.inline_safe = true;
+        self
+    }
+
+    /// Replies are expected to have this many bytes.
+    #[must_use]
+    pub const fn expected_reply_size(mut self, bytes: u64) -> Self {
+        self.expected_reply_size = Some(bytes);
+        self
+    }
+}
+
+/// Runs a unary handler: decodes the request, calls, encodes the reply.
+pub fn unary<Req, Rep, F, Fut>(request: Request<Body>, handler: F) -> HandlerFuture
+where
+    Req: Send + 'static,
+    Prost: Codec<Req> + Codec<Rep>,
+    F: FnOnce(Request<Req>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Response<Rep>, Status>> + Send,
+{
+    Box::pin(async move {
+        let request = request
+            .try_map(|body| Prost.decode(body))
+            .map_err(|status: Status| status.with_executed(Executed::No))?;
+        match handler(request).await {
+            Ok(response) => Ok(response.map(|reply| Prost.encode(&reply))),
+            Err(status) => Err(status.with_executed(Executed::Yes)),
+        }
+    })
+}
+
+/// The answer to a method index that the service does not have.
+pub fn unknown_method(service: &ServiceDescriptor, method: usize) -> HandlerFuture {
+    let message = format!(
+        "{} has {} methods, none with index {method}; was it generated from the same .proto?",
+        service.name,
+        service.methods.len()
+    );
+    let status = Status::unimplemented(message).with_executed(Executed::No);
+    Box::pin(std::future::ready(Err(status)))
+}

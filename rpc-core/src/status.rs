@@ -1,0 +1,178 @@
+//! The outcome of a call that did not return a reply.
+//!
+//! [`Status`] is what crosses the wire: a gRPC code, a message and details bytes. It also says whether
+//! the handler ran, which is what a caller needs before repeating the call. Errors that never leave
+//! this process (a target that does not parse, a refused connection) are [`crate::Error`]s.
+
+mod code;
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use bytes::Bytes;
+
+pub use code::Code;
+
+/// Whether the handler of a call ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Executed {
+    /// The handler was never entered: repeating the call is safe.
+    No,
+    /// The request may have reached the handler; this side cannot know.
+    Maybe,
+    /// The handler was entered.
+    Yes,
+}
+
+/// The error of a call: a gRPC code, what happened in words, and whether the handler ran.
+///
+/// A `Status` is one pointer wide, so that `Result<Response<T>, Status>` stays small.
+pub struct Status(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    code: Code,
+    executed: Executed,
+    message: String,
+    details: Bytes,
+    source: Option<crate::Error>,
+}
+
+impl Status {
+    /// A status with `code` and a message for a person.
+    ///
+    /// Returned by a handler it counts as [`Executed::Yes`], whatever [`Status::executed`] says before.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            executed: Executed::Maybe,
+            message: message.into(),
+            details: Bytes::new(),
+            source: None,
+        }))
+    }
+
+    /// Adds details: by convention an encoded `google.rpc.Status`, opaque to this crate.
+    #[must_use]
+    pub fn with_details(mut self, details: impl Into<Bytes>) -> Self {
+        self.0.details = details.into();
+        self
+    }
+
+    /// Says whether the handler ran.
+    #[must_use]
+    pub fn with_executed(mut self, executed: Executed) -> Self {
+        self.0.executed = executed;
+        self
+    }
+
+    /// Keeps the local error that caused this status as its [`source`](StdError::source).
+    #[must_use]
+    pub fn with_source(mut self, source: crate::Error) -> Self {
+        self.0.source = Some(source);
+        self
+    }
+
+    /// The gRPC code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// What happened, for a person.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Details bytes; empty where there are none.
+    pub fn details(&self) -> &Bytes {
+        &self.0.details
+    }
+
+    /// Whether the handler ran. `No` means that repeating the call is safe.
+    pub fn executed(&self) -> Executed {
+        self.0.executed
+    }
+}
+
+macro_rules! constructors {
+    ($($name:ident => $code:ident: $doc:literal;)*) => {
+        impl Status {
+            $(
+                #[doc = $doc]
+                pub fn $name(message: impl Into<String>) -> Self {
+                    Self::new(Code::$code, message)
+                }
+            )*
+        }
+    };
+}
+
+constructors! {
+    cancelled => Cancelled: "The call was cancelled, as a rule by its caller.";
+    unknown => Unknown: "An error that fits no other code.";
+    invalid_argument => InvalidArgument: "The request is wrong whatever the state of the system.";
+    deadline_exceeded => DeadlineExceeded: "The deadline passed before the call was done.";
+    not_found => NotFound: "Something that the request names does not exist.";
+    already_exists => AlreadyExists: "Something that the request would create exists.";
+    permission_denied => PermissionDenied: "The caller is known and may not do this.";
+    resource_exhausted => ResourceExhausted: "A limit or quota was reached.";
+    failed_precondition => FailedPrecondition: "The system is not in the state that the request needs.";
+    aborted => Aborted: "The operation lost against a concurrent one.";
+    out_of_range => OutOfRange: "The operation went past a valid range.";
+    unimplemented => Unimplemented: "The service or method does not exist here.";
+    internal => Internal: "An invariant of the system is broken.";
+    unavailable => Unavailable: "The service cannot be reached now; another try may succeed.";
+    data_loss => DataLoss: "Data is lost or corrupt beyond repair.";
+    unauthenticated => Unauthenticated: "The caller did not prove who it is.";
+}
+
+impl Clone for Status {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code(), self.message())
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Status");
+        out.field("code", &self.code())
+            .field("message", &self.message())
+            .field("executed", &self.executed());
+        if !self.details().is_empty() {
+            out.field("details_len", &self.details().len());
+        }
+        if let Some(source) = &self.0.source {
+            out.field("source", source);
+        }
+        out.finish()
+    }
+}
+
+impl StdError for Status {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_one_pointer_wide() {
+        assert_eq!(size_of::<Status>(), size_of::<usize>());
+        assert_eq!(size_of::<Result<(), Status>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn display_names_the_code_and_the_message() {
+        let status = Status::not_found("block 7 does not exist");
+        assert_eq!(status.to_string(), "not found: block 7 does not exist");
+    }
+}

@@ -1,0 +1,287 @@
+//! Message heads to and from header and TLVs.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::BufMut;
+
+use super::WireError;
+use super::header::{Flags, Header, Kind};
+use super::tlv::{MANDATORY, METHOD_PATH, Tlv, Tlvs};
+use crate::message::{CallId, GoAway, Head, MethodId};
+use crate::status::{Code, Executed};
+
+/// The call id of frames that are about no call.
+const NO_CALL: CallId = CallId {
+    slot: 0,
+    generation: 0,
+};
+
+/// Longest method path that is sent or accepted, in bytes.
+pub const MAX_PATH: usize = 1024;
+
+/// The header of a message with this head; lengths of metadata and body are left zero.
+pub fn header(head: &Head) -> Header {
+    match head {
+        Head::Request {
+            call,
+            method,
+            path,
+            timeout,
+        } => Header {
+            method: method.0,
+            time_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
+            tlv_len: path.as_deref().map_or(0, path_tlv_len),
+            ..Header::new(Kind::Request, *call)
+        },
+        Head::Response {
+            call,
+            code,
+            executed,
+        } => Header {
+            flags: executed_flags(*executed),
+            aux: u32::from(*code as u8),
+            ..Header::new(Kind::Response, *call)
+        },
+        Head::Cancel { call } => Header::new(Kind::Cancel, *call),
+        Head::Cancelled { call, executed } => Header {
+            flags: executed_flags(*executed),
+            ..Header::new(Kind::Cancelled, *call)
+        },
+        Head::GoAway { reason } => Header {
+            aux: reason_number(*reason),
+            ..Header::new(Kind::GoAway, NO_CALL)
+        },
+    }
+}
+
+/// Appends the TLVs that [`header`] counted.
+pub fn encode_tlvs(head: &Head, out: &mut impl BufMut) {
+    if let Head::Request {
+        path: Some(path), ..
+    } = head
+    {
+        Tlv {
+            kind: METHOD_PATH,
+            value: path.as_bytes(),
+        }
+        .encode(out);
+    }
+}
+
+/// The message head in a header of the core and its TLV block.
+///
+/// # Errors
+///
+/// A frame of the transport, a malformed or unknown mandatory TLV, a field out of range.
+pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
+    let call = header.call;
+    let path = method_path(tlvs)?;
+    Ok(match header.kind {
+        Kind::Request => Head::Request {
+            call,
+            method: MethodId(header.method),
+            path: path.map(|path| Cow::Owned(path.to_owned())),
+            timeout: Duration::from_micros(header.time_us),
+        },
+        Kind::Response => Head::Response {
+            call,
+            code: code(header.aux)?,
+            executed: executed(header.flags)?,
+        },
+        Kind::Cancel => Head::Cancel { call },
+        Kind::Cancelled => Head::Cancelled {
+            call,
+            executed: executed(header.flags)?,
+        },
+        Kind::GoAway => Head::GoAway {
+            reason: reason(header.aux),
+        },
+        Kind::Data => {
+            let reason = "it belongs to the transport";
+            return Err(WireError::UnexpectedKind {
+                kind: header.kind,
+                reason,
+            });
+        }
+    })
+}
+
+/// Walks the TLVs once: the only one this version knows is the path, but all must be well-formed.
+fn method_path(tlvs: &[u8]) -> Result<Option<&str>, WireError> {
+    let mut path = None;
+    for tlv in Tlvs::new(tlvs) {
+        let tlv = tlv?;
+        if tlv.kind == METHOD_PATH {
+            let text = std::str::from_utf8(tlv.value)
+                .ok()
+                .filter(|text| text.len() <= MAX_PATH);
+            path = Some(text.ok_or(WireError::TlvValue(METHOD_PATH))?);
+        } else if tlv.kind & MANDATORY != 0 {
+            return Err(WireError::MandatoryTlv(tlv.kind));
+        }
+    }
+    Ok(path)
+}
+
+fn path_tlv_len(path: &str) -> u16 {
+    let len = Tlv {
+        kind: METHOD_PATH,
+        value: path.as_bytes(),
+    }
+    .encoded_len();
+    u16::try_from(len)
+        .expect("paths are at most MAX_PATH bytes, checked when a method is registered")
+}
+
+fn executed_flags(executed: Executed) -> Flags {
+    let number = match executed {
+        Executed::No => 0,
+        Executed::Maybe => 1,
+        Executed::Yes => 2,
+    };
+    Flags(number << Flags::EXECUTED_SHIFT)
+}
+
+fn executed(flags: Flags) -> Result<Executed, WireError> {
+    match flags.0 >> Flags::EXECUTED_SHIFT {
+        0 => Ok(Executed::No),
+        1 => Ok(Executed::Maybe),
+        2 => Ok(Executed::Yes),
+        other => Err(WireError::Field {
+            field: "executed",
+            value: u64::from(other),
+            expected: "expected 0, 1 or 2",
+        }),
+    }
+}
+
+fn code(number: u32) -> Result<Code, WireError> {
+    usize::try_from(number)
+        .ok()
+        .and_then(|index| Code::ALL.get(index).copied())
+        .ok_or(WireError::Field {
+            field: "status code",
+            value: u64::from(number),
+            expected: "gRPC's are 0 to 16",
+        })
+}
+
+fn reason_number(reason: GoAway) -> u32 {
+    match reason {
+        GoAway::Draining => 0,
+        GoAway::ProtocolViolation => 1,
+        GoAway::Unknown(number) => number,
+    }
+}
+
+fn reason(number: u32) -> GoAway {
+    match number {
+        0 => GoAway::Draining,
+        1 => GoAway::ProtocolViolation,
+        other => GoAway::Unknown(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(head: &Head) -> Result<Head, WireError> {
+        let header = header(head);
+        let mut tlvs = Vec::new();
+        encode_tlvs(head, &mut tlvs);
+        assert_eq!(tlvs.len(), usize::from(header.tlv_len));
+        decode(&Header::decode(&header.encode())?, &tlvs)
+    }
+
+    fn heads() -> impl Strategy<Value = Head> {
+        let call =
+            (any::<u32>(), any::<u32>()).prop_map(|(slot, generation)| CallId { slot, generation });
+        let executed = prop::sample::select(vec![Executed::No, Executed::Maybe, Executed::Yes]);
+        let code = prop::sample::select(Code::ALL.to_vec());
+        prop_oneof![
+            (
+                call.clone(),
+                any::<u32>(),
+                prop::option::of("/[a-z.]{0,40}/[A-Z]{1,9}"),
+                any::<u64>()
+            )
+                .prop_map(|(call, method, path, time_us)| Head::Request {
+                    call,
+                    method: MethodId(method),
+                    path: path.map(Cow::Owned),
+                    timeout: Duration::from_micros(time_us),
+                }),
+            (call.clone(), code, executed.clone()).prop_map(|(call, code, executed)| {
+                Head::Response {
+                    call,
+                    code,
+                    executed,
+                }
+            }),
+            call.clone().prop_map(|call| Head::Cancel { call }),
+            (call, executed).prop_map(|(call, executed)| Head::Cancelled { call, executed }),
+            any::<u32>().prop_map(|number| Head::GoAway {
+                reason: reason(number)
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_head_survives_the_wire(head in heads()) {
+            prop_assert_eq!(round_trip(&head), Ok(head));
+        }
+
+        #[test]
+        fn no_bytes_can_panic_the_decoder(
+            bytes in prop::array::uniform32(any::<u8>()),
+            tail in prop::array::uniform8(any::<u8>()),
+            tlvs in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut all = [0; super::super::HEADER_LEN];
+            all[..32].copy_from_slice(&bytes);
+            all[32..].copy_from_slice(&tail);
+            if let Ok(header) = Header::decode(&all) {
+                let _ = decode(&header, &tlvs);
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_optional_tlvs_are_skipped_and_mandatory_ones_refused() {
+        let cancel = header(&Head::Cancel { call: NO_CALL });
+        let mut tlvs = Vec::new();
+        Tlv {
+            kind: 0x1234,
+            value: b"later",
+        }
+        .encode(&mut tlvs);
+        assert_eq!(decode(&cancel, &tlvs), Ok(Head::Cancel { call: NO_CALL }));
+        Tlv {
+            kind: 0x1234 | MANDATORY,
+            value: b"",
+        }
+        .encode(&mut tlvs);
+        assert_eq!(decode(&cancel, &tlvs), Err(WireError::MandatoryTlv(0x9234)));
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_or_too_long_is_refused() {
+        let request = Header::new(Kind::Request, NO_CALL);
+        for value in [&b"/\xff"[..], &[b'a'; MAX_PATH + 1]] {
+            let mut tlvs = Vec::new();
+            Tlv {
+                kind: METHOD_PATH,
+                value,
+            }
+            .encode(&mut tlvs);
+            assert_eq!(
+                decode(&request, &tlvs),
+                Err(WireError::TlvValue(METHOD_PATH))
+            );
+        }
+    }
+}

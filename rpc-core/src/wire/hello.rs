@@ -1,0 +1,150 @@
+//! HELLO: the first bytes of each direction.
+//!
+//! ```text
+//!  offset  size  field
+//!       0     8  magic    "VERBWIRE"
+//!       8     4  length   of what follows, little-endian, at most MAX_HELLO
+//!      12     n  content  a protobuf message, see Hello
+//! ```
+//!
+//! What is frozen: these twelve bytes, and the meaning of the protobuf's field numbers. New fields are
+//! added; a peer that does not know them skips them. What both sides agree on from two HELLOs is
+//! decided in [`crate::proto::hello`].
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message as _;
+
+use super::WireError;
+
+/// The first bytes of every connection.
+pub const MAGIC: [u8; 8] = *b"VERBWIRE";
+
+/// Bytes before the protobuf content.
+pub const PREFIX_LEN: usize = 12;
+
+/// Longest protobuf content that is accepted.
+pub const MAX_HELLO: u32 = 4096;
+
+/// What a side says of itself when it connects.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Hello {
+    /// Lowest protocol version that it speaks.
+    #[prost(uint32, tag = "1")]
+    pub version_min: u32,
+    /// Highest protocol version that it speaks.
+    #[prost(uint32, tag = "2")]
+    pub version_max: u32,
+    /// Bits of optional features that it offers; unknown ones are ignored.
+    #[prost(fixed64, tag = "3")]
+    pub features: u64,
+    /// Bits of features without which it cannot talk; unknown ones end the connection.
+    #[prost(fixed64, tag = "4")]
+    pub required_features: u64,
+    /// Longest message body that it accepts, in bytes.
+    #[prost(uint64, tag = "5")]
+    pub max_message_size: u64,
+    /// Longest metadata block that it accepts, in bytes.
+    #[prost(uint32, tag = "6")]
+    pub max_metadata_size: u32,
+    /// Longest body that it accepts in one frame; longer ones come as DATA frames of at most this length.
+    #[prost(uint32, tag = "7")]
+    pub max_frame_body: u32,
+    /// Calls that it accepts at a time on this connection; slots are below this number.
+    #[prost(uint32, tag = "8")]
+    pub max_concurrent_calls: u32,
+    /// Method numbers that it remembers for this connection; numbers are 1 to this.
+    #[prost(uint32, tag = "9")]
+    pub max_interned_methods: u32,
+    /// One run of the process that speaks: a restarted peer shows another number.
+    #[prost(fixed64, tag = "10")]
+    pub incarnation: u64,
+    /// This connection among all of that run.
+    #[prost(fixed64, tag = "11")]
+    pub connection: u64,
+    /// Name and version of the software, for error messages.
+    #[prost(string, tag = "12")]
+    pub software: String,
+}
+
+impl Hello {
+    /// Prefix and content, ready to be sent.
+    pub fn encode_framed(&self) -> Bytes {
+        let len = self.encoded_len();
+        let mut out = BytesMut::with_capacity(PREFIX_LEN + len);
+        out.put_slice(&MAGIC);
+        out.put_u32_le(u32::try_from(len).expect("a HELLO is a few dozen bytes and a short name"));
+        self.encode(&mut out).expect("BytesMut grows");
+        out.freeze()
+    }
+
+    /// Checks the prefix; returns how many bytes of content follow.
+    ///
+    /// # Errors
+    ///
+    /// Another magic, or a length beyond [`MAX_HELLO`].
+    pub fn decode_prefix(prefix: &[u8; PREFIX_LEN]) -> Result<usize, WireError> {
+        let mut input = &prefix[..];
+        let mut magic = [0; MAGIC.len()];
+        input.copy_to_slice(&mut magic);
+        if magic != MAGIC {
+            return Err(WireError::Magic(magic));
+        }
+        let len = input.get_u32_le();
+        if len > MAX_HELLO {
+            return Err(WireError::HelloLength {
+                len,
+                max: MAX_HELLO,
+            });
+        }
+        Ok(len as usize)
+    }
+
+    /// Reads the content.
+    ///
+    /// # Errors
+    ///
+    /// Bytes that are no such protobuf message.
+    pub fn decode_content(content: &[u8]) -> Result<Self, WireError> {
+        Self::decode(content).map_err(|error| WireError::HelloContent(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_survives_the_wire() {
+        let sent = Hello {
+            version_max: 3,
+            max_message_size: 1 << 40,
+            connection: u64::MAX,
+            software: "verbwire 0.1.0".into(),
+            ..Hello::default()
+        };
+        let bytes = sent.encode_framed();
+        let (prefix, content) = bytes.split_first_chunk().expect("prefix");
+        assert_eq!(Hello::decode_prefix(prefix), Ok(content.len()));
+        assert_eq!(Hello::decode_content(content), Ok(sent));
+    }
+
+    #[test]
+    fn another_protocol_is_named_by_its_bytes() {
+        let error = Hello::decode_prefix(b"GET / HTTP/1").expect_err("not a HELLO");
+        assert_eq!(
+            error.to_string(),
+            "expected the magic bytes \"VERBWIRE\", got \"GET / HT\"; is the peer a verbwire endpoint?"
+        );
+    }
+
+    #[test]
+    fn a_long_hello_is_refused_before_it_is_read() {
+        let mut prefix = *b"VERBWIRE\0\0\0\0";
+        prefix[8..].copy_from_slice(&(MAX_HELLO + 1).to_le_bytes());
+        let error = WireError::HelloLength {
+            len: MAX_HELLO + 1,
+            max: MAX_HELLO,
+        };
+        assert_eq!(Hello::decode_prefix(&prefix), Err(error));
+    }
+}

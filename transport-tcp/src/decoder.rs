@@ -1,0 +1,434 @@
+//! Bytes to messages.
+//!
+//! Pure: who has bytes appends them to [`FrameDecoder::space`] and calls [`FrameDecoder::decode`]; how the
+//! bytes were split does not matter. Owns the read buffer and the memory of bodies until they are whole.
+//!
+//! Where bytes go:
+//!
+//! * Frames with short bodies gather in the read buffer, so that one read brings many; their bodies are
+//!   copied out ([`SmallBodies`]), so that the buffer is used again at once.
+//! * A longer body gets memory of exactly its length, after its length was checked. What the read buffer
+//!   has of it is copied, the rest is read straight into that memory.
+//! * The same holds for bodies in pieces, which [`Bodies`] keeps.
+
+mod buffer;
+
+use bytes::buf::Limit;
+use bytes::{BufMut, Bytes};
+use verbwire_core::buf::{BY_REFERENCE, Body};
+use verbwire_core::message::{CallId, Message};
+use verbwire_core::proto::hello::MIN_FRAME_BODY;
+use verbwire_core::transport::{Incoming, PlacementHook};
+use verbwire_core::wire::header::Flags;
+use verbwire_core::wire::tlv::{MANDATORY, Tlvs};
+use verbwire_core::wire::{HEADER_LEN, Header, Hello, Kind, WireError, head};
+
+use crate::bodies::{Bodies, Piece};
+use crate::error::FrameError;
+use crate::small::SmallBodies;
+use buffer::ReadBuffer;
+
+/// Missing bytes from which on they are read straight to where they belong. 8 KiB: below it, a copy costs
+/// less than the read that would bring them alone.
+const DIRECT: usize = 8 << 10;
+
+/// Bodies at a time beyond the calls at a time: those that one side gave up and the other did not end yet.
+const BODIES_BEYOND_CALLS: u32 = 64;
+
+/// Calls at a time that a peer's announcement is believed for, when it bounds memory of this side.
+const MOST_CALLS: u32 = 1 << 16;
+
+/// Turns the bytes of one connection behind HELLO into messages.
+#[derive(Debug)]
+pub(crate) struct FrameDecoder {
+    limits: InboundLimits,
+    buffer: ReadBuffer,
+    within: Within,
+    small: SmallBodies,
+    bodies: Bodies,
+}
+
+/// What this side accepts in frames, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InboundLimits {
+    message: usize,
+    metadata: usize,
+    frame_body: usize,
+    bodies: usize,
+}
+
+/// What the next bytes belong to.
+#[derive(Debug)]
+enum Within {
+    /// A frame's header, or what stands behind it up to the body.
+    Frame,
+    /// The body of a frame.
+    Body(Landing),
+    /// The body of a DATA frame.
+    Piece(Piece),
+}
+
+/// A frame whose body is arriving.
+#[derive(Debug)]
+struct Landing {
+    /// The message; its body is empty until all bytes are here.
+    message: Message,
+    /// The bytes so far.
+    bytes: Vec<u8>,
+    /// The body's length.
+    len: usize,
+}
+
+/// Whether decoding goes on with the bytes that are here.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    Starved,
+}
+
+/// Where a stream was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Between two frames, with no body to come.
+    Clean,
+    /// Within a frame.
+    InFrame,
+    /// Between two frames, while this many bodies were to come.
+    BeforeBodies(usize),
+}
+
+impl InboundLimits {
+    /// The limits that two HELLOs give.
+    ///
+    /// A body of [`MIN_FRAME_BODY`] always passes: the words of a status must, whatever the limit on messages.
+    pub(crate) fn new(local: &Hello, peer: &Hello) -> Self {
+        let bytes = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
+        let calls = local
+            .max_concurrent_calls
+            .max(peer.max_concurrent_calls.min(MOST_CALLS));
+        Self {
+            message: bytes(local.max_message_size.max(u64::from(MIN_FRAME_BODY))),
+            metadata: bytes(u64::from(local.max_metadata_size)),
+            frame_body: bytes(u64::from(local.max_frame_body.max(MIN_FRAME_BODY))),
+            bodies: bytes(u64::from(calls.saturating_add(BODIES_BEYOND_CALLS))),
+        }
+    }
+}
+
+impl FrameDecoder {
+    pub(crate) fn new(limits: InboundLimits) -> Self {
+        Self {
+            limits,
+            buffer: ReadBuffer::new(),
+            within: Within::Frame,
+            small: SmallBodies::default(),
+            bodies: Bodies::new(limits.bodies),
+        }
+    }
+
+    /// Where the next bytes of the stream are to be appended; never full.
+    pub(crate) fn space(&mut self) -> Limit<&mut Vec<u8>> {
+        match &mut self.within {
+            Within::Body(landing) if landing.missing() >= DIRECT => {
+                let missing = landing.missing();
+                (&mut landing.bytes).limit(missing)
+            }
+            Within::Piece(piece) if self.bodies.missing(*piece) >= DIRECT => {
+                let missing = self.bodies.missing(*piece);
+                match self.bodies.landing(*piece) {
+                    Some(landing) => landing.limit(missing),
+                    None => self.buffer.space(),
+                }
+            }
+            _ => self.buffer.space(),
+        }
+    }
+
+    /// Decodes all that was appended; appends whole messages to `received`.
+    ///
+    /// # Errors
+    ///
+    /// What the peer did wrong. What was appended to `received` before is good; nothing follows.
+    pub(crate) fn decode(
+        &mut self,
+        placement: &dyn PlacementHook,
+        received: &mut Vec<Incoming>,
+    ) -> Result<(), FrameError> {
+        loop {
+            let step = match &mut self.within {
+                Within::Frame => self.frame(placement, received)?,
+                Within::Body(_) => self.body(received),
+                Within::Piece(piece) => {
+                    let piece = *piece;
+                    self.piece(piece, received)
+                }
+            };
+            if step == Step::Starved {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Appends `bytes` as a socket would, in as many reads as they take, and decodes them.
+    ///
+    /// For tests and fuzzing, which have no socket.
+    ///
+    /// # Errors
+    ///
+    /// As for [`decode`](Self::decode).
+    pub(crate) fn append(
+        &mut self,
+        mut bytes: &[u8],
+        placement: &dyn PlacementHook,
+        received: &mut Vec<Incoming>,
+    ) -> Result<(), FrameError> {
+        while !bytes.is_empty() {
+            let mut space = self.space();
+            let count = space.remaining_mut().min(bytes.len());
+            let (read, rest) = bytes.split_at(count);
+            space.put_slice(read);
+            bytes = rest;
+            self.decode(placement, received)?;
+        }
+        Ok(())
+    }
+
+    /// The call is over: its body is thrown away, if one is arriving.
+    pub(crate) fn revoke(&mut self, call: CallId) {
+        self.bodies.revoke(call);
+    }
+
+    /// Where the stream is cut if it ends now.
+    pub(crate) fn cut(&self) -> Cut {
+        match (&self.within, self.buffer.unread().len(), self.bodies.len()) {
+            (Within::Frame, 0, 0) => Cut::Clean,
+            (Within::Frame, 0, bodies) => Cut::BeforeBodies(bodies),
+            _ => Cut::InFrame,
+        }
+    }
+
+    /// Takes one frame up to its body, or whole if its body is short.
+    fn frame(
+        &mut self,
+        placement: &dyn PlacementHook,
+        received: &mut Vec<Incoming>,
+    ) -> Result<Step, FrameError> {
+        let Some(bytes) = self.buffer.unread().first_chunk::<HEADER_LEN>() else {
+            self.buffer.need(HEADER_LEN);
+            return Ok(Step::Starved);
+        };
+        let header = Header::decode(bytes)?;
+        self.limits.check(&header)?;
+        let layout = Layout::of(&header);
+        if self.buffer.unread().len() < layout.end {
+            self.buffer.need(layout.end);
+            return Ok(Step::Starved);
+        }
+        if header.kind == Kind::Data {
+            check_tlvs(&self.buffer.unread()[HEADER_LEN..layout.tlvs])?;
+            if let Some(piece) = self.bodies.begin_piece(&header)? {
+                self.within = Within::Piece(piece);
+            }
+        } else {
+            self.message(&header, layout, placement, received)?;
+        }
+        self.buffer.consume(layout.end);
+        Ok(Step::Done)
+    }
+
+    /// Takes the message of a frame that is here up to its body, or whole.
+    fn message(
+        &mut self,
+        header: &Header,
+        layout: Layout,
+        placement: &dyn PlacementHook,
+        received: &mut Vec<Incoming>,
+    ) -> Result<(), FrameError> {
+        let frame = self.buffer.unread();
+        let mut message = Message::bare(head::decode(header, &frame[HEADER_LEN..layout.tlvs])?);
+        message.metadata = self.small.copy(&frame[layout.tlvs..layout.metadata]);
+        let len = header.body_len as usize;
+        match layout.body {
+            BodyPlace::Buffer => {
+                message.body = Body::from(self.small.copy(&frame[layout.metadata..layout.end]));
+                received.push(Incoming { message });
+            }
+            BodyPlace::Landing => {
+                self.within = Within::Body(Landing {
+                    message,
+                    bytes: Vec::with_capacity(len),
+                    len,
+                });
+            }
+            BodyPlace::Pieces => self.open(message, len, placement)?,
+        }
+        Ok(())
+    }
+
+    /// Begins a body that comes in pieces.
+    fn open(
+        &mut self,
+        message: Message,
+        len: usize,
+        placement: &dyn PlacementHook,
+    ) -> Result<(), FrameError> {
+        let field = |field, value, expected| WireError::Field {
+            field,
+            value,
+            expected,
+        };
+        let Some(call) = message.head.call() else {
+            let flags = u64::from(Flags::BODY_FOLLOWS.0);
+            return Err(field("flags", flags, "GOAWAY has its body behind it").into());
+        };
+        if len == 0 {
+            return Err(field("body_len", 0, "a body that follows has a byte at least").into());
+        }
+        self.bodies.open(call, message, len, |message| {
+            placement.place(&message.head, len)
+        })
+    }
+
+    /// Goes on with the body of a frame.
+    fn body(&mut self, received: &mut Vec<Incoming>) -> Step {
+        let Within::Body(landing) = &mut self.within else {
+            return Step::Starved;
+        };
+        let bytes = self.buffer.unread();
+        let count = landing.missing().min(bytes.len());
+        landing.bytes.extend_from_slice(&bytes[..count]);
+        self.buffer.consume(count);
+        if landing.missing() > 0 {
+            return Step::Starved;
+        }
+        let Within::Body(landing) = std::mem::replace(&mut self.within, Within::Frame) else {
+            return Step::Starved;
+        };
+        let mut message = landing.message;
+        message.body = Body::from(Bytes::from(landing.bytes));
+        received.push(Incoming { message });
+        Step::Done
+    }
+
+    /// Goes on with the body of a DATA frame.
+    fn piece(&mut self, piece: Piece, received: &mut Vec<Incoming>) -> Step {
+        let bytes = self.buffer.unread();
+        let count = self.bodies.missing(piece).min(bytes.len());
+        self.bodies.append(piece, &bytes[..count]);
+        self.buffer.consume(count);
+        if self.bodies.missing(piece) > 0 {
+            return Step::Starved;
+        }
+        if let Some(message) = self.bodies.end_piece(piece) {
+            received.push(Incoming { message });
+        }
+        self.within = Within::Frame;
+        Step::Done
+    }
+}
+
+/// The parts of a frame, by where they end in the read buffer.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    tlvs: usize,
+    metadata: usize,
+    /// Where the part ends that must be here before the frame is decoded.
+    end: usize,
+    body: BodyPlace,
+}
+
+/// Where the body of a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BodyPlace {
+    /// Into the read buffer, then out of it by a copy.
+    Buffer,
+    /// Into memory of its own.
+    Landing,
+    /// It comes in DATA frames, or is one's piece.
+    Pieces,
+}
+
+impl Layout {
+    /// The layout of a frame whose lengths were checked.
+    fn of(header: &Header) -> Self {
+        let body_len = header.body_len as usize;
+        let body = if header.kind == Kind::Data || header.flags.contains(Flags::BODY_FOLLOWS) {
+            BodyPlace::Pieces
+        } else if body_len < BY_REFERENCE {
+            BodyPlace::Buffer
+        } else {
+            BodyPlace::Landing
+        };
+        let tlvs = HEADER_LEN + usize::from(header.tlv_len);
+        let metadata = tlvs + header.metadata_len as usize;
+        let end = match body {
+            BodyPlace::Buffer => metadata + body_len,
+            BodyPlace::Landing | BodyPlace::Pieces => metadata,
+        };
+        Self {
+            tlvs,
+            metadata,
+            end,
+            body,
+        }
+    }
+}
+
+impl Landing {
+    fn missing(&self) -> usize {
+        self.len - self.bytes.len()
+    }
+}
+
+impl InboundLimits {
+    /// Checks the lengths in a header, before memory is taken for them.
+    fn check(&self, header: &Header) -> Result<(), WireError> {
+        let bound = |what, len: u32, limit_name, limit: usize| {
+            if len as usize <= limit {
+                return Ok(());
+            }
+            Err(WireError::TooLong {
+                what,
+                len: u64::from(len),
+                limit_name,
+                limit: limit as u64,
+            })
+        };
+        let (metadata_len, body_len) = (header.metadata_len, header.body_len);
+        if header.kind == Kind::Data {
+            if metadata_len != 0 {
+                return Err(WireError::Field {
+                    field: "metadata_len",
+                    value: u64::from(metadata_len),
+                    expected: "DATA has none",
+                });
+            }
+            return bound("piece", body_len, "max_frame_body", self.frame_body);
+        }
+        bound("metadata", metadata_len, "max_metadata_size", self.metadata)?;
+        bound("body", body_len, "max_message_size", self.message)?;
+        if header.flags.contains(Flags::BODY_FOLLOWS) {
+            return Ok(());
+        }
+        bound(
+            "body in one frame",
+            body_len,
+            "max_frame_body",
+            self.frame_body,
+        )
+    }
+}
+
+/// DATA knows no TLV, so that only optional ones pass.
+fn check_tlvs(block: &[u8]) -> Result<(), WireError> {
+    for tlv in Tlvs::new(block) {
+        let kind = tlv?.kind;
+        if kind & MANDATORY != 0 {
+            return Err(WireError::MandatoryTlv(kind));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,51 @@
+//! The frame decoder for the fuzz target: bytes in, nothing out, no panic.
+
+use verbwire_core::message::Head;
+use verbwire_core::transport::{Placement, PlacementHook};
+use verbwire_core::wire::Hello;
+
+use crate::decoder::{FrameDecoder, InboundLimits};
+
+/// Refuses the bodies of odd slots, so that both ways are reached.
+struct Parity;
+
+impl PlacementHook for Parity {
+    fn place(&self, head: &Head, _len: usize) -> Placement {
+        match head.call() {
+            Some(call) if call.slot % 2 == 1 => Placement::Refuse,
+            _ => Placement::Pool,
+        }
+    }
+}
+
+/// Decodes `data` as what a peer sends behind HELLO.
+///
+/// The first byte says how the rest is cut into reads and which call is revoked in between.
+pub fn decode(data: &[u8]) {
+    let Some((&seed, stream)) = data.split_first() else {
+        return;
+    };
+    let hello = Hello {
+        max_message_size: 64 << 10,
+        max_metadata_size: 1 << 10,
+        max_frame_body: 16 << 10,
+        max_concurrent_calls: 4,
+        ..Hello::default()
+    };
+    let mut decoder = FrameDecoder::new(InboundLimits::new(&hello, &hello));
+    let mut received = Vec::new();
+    for (index, read) in stream.chunks(usize::from(seed) * 16 + 1).enumerate() {
+        if decoder.append(read, &Parity, &mut received).is_err() {
+            return;
+        }
+        if index == usize::from(seed % 8) {
+            let revoked = received
+                .iter()
+                .find_map(|incoming| incoming.message.head.call());
+            if let Some(call) = revoked {
+                decoder.revoke(call);
+            }
+        }
+    }
+    decoder.cut();
+}

@@ -1,0 +1,212 @@
+//! HELLO: what both sides say first, at the same time, and read within a deadline.
+//!
+//! Reads not one byte beyond the peer's HELLO. What the two HELLOs agree on is the core's business.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
+use verbwire_core::wire::hello::PREFIX_LEN;
+use verbwire_core::wire::{Hello, WireError};
+use verbwire_core::{Error, ErrorKind};
+
+use crate::error;
+
+/// Says HELLO to `peer` and returns its HELLO.
+///
+/// # Errors
+///
+/// `TimedOut` at `deadline`, with the step that did not finish; `PeerFault` for bytes that are no HELLO;
+/// `Lost` if the peer goes away.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: a stream on which this was dropped is of no use.
+pub(crate) async fn exchange(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    local: &Hello,
+    peer: &str,
+    deadline: Instant,
+) -> Result<Hello, Error> {
+    let mut received = Vec::new();
+    let exchanged = timeout_at(deadline, async {
+        stream.write_all(&local.encode_framed()).await?;
+        stream.flush().await?;
+        receive(stream, &mut received).await
+    });
+    match exchanged.await {
+        Ok(Ok(hello)) => Ok(hello),
+        Ok(Err(failure)) => Err(failure.into_error(peer, received.len())),
+        Err(_) => Err(timed_out(peer, received.len())),
+    }
+}
+
+/// Why there is no HELLO.
+#[derive(Debug)]
+enum Failure {
+    Io(io::Error),
+    Wire(WireError),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+impl Failure {
+    fn into_error(self, peer: &str, received: usize) -> Error {
+        match self {
+            Self::Wire(error) => Error::with_source(
+                ErrorKind::PeerFault,
+                format!("{peer} said no proper HELLO"),
+                error,
+            ),
+            Self::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Error::new(
+                ErrorKind::Lost,
+                format!(
+                    "{peer} closed the connection after {received} bytes of HELLO; its log may say why"
+                ),
+            ),
+            Self::Io(error) => error::lost("saying HELLO", error),
+        }
+    }
+}
+
+/// Receives a HELLO into `received`, which shows how far it got.
+async fn receive(
+    stream: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+) -> Result<Hello, Failure> {
+    receive_up_to(stream, received, PREFIX_LEN).await?;
+    let prefix = received.first_chunk().expect("as many bytes were received");
+    let len = PREFIX_LEN + Hello::decode_prefix(prefix)?;
+    receive_up_to(stream, received, len).await?;
+    Ok(Hello::decode_content(&received[PREFIX_LEN..])?)
+}
+
+async fn receive_up_to(
+    stream: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+    len: usize,
+) -> io::Result<()> {
+    while received.len() < len {
+        let missing = len - received.len();
+        let mut rest = stream.take(missing as u64);
+        if rest.read_buf(received).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
+}
+
+fn timed_out(peer: &str, received: usize) -> Error {
+    let what = match received {
+        0 => "said nothing in time: is it a verbwire endpoint, and not overloaded?".to_owned(),
+        count => format!("said only {count} bytes of HELLO in time: is it overloaded?"),
+    };
+    Error::new(ErrorKind::TimedOut, format!("{peer} {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::duplex;
+
+    fn hello(software: &str) -> Hello {
+        Hello {
+            software: software.to_owned(),
+            max_concurrent_calls: 1,
+            ..Hello::default()
+        }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    /// What a side says whose peer says `bytes` and then, if `closes`, goes away.
+    async fn answer_to(bytes: &[u8], then: Then) -> Error {
+        let (mut near, mut far) = duplex(8192);
+        far.write_all(bytes).await.expect("room");
+        let far = match then {
+            Then::Closes => None,
+            Then::Stays => Some(far),
+        };
+        let answer = exchange(&mut near, &hello("near"), "10.0.0.1:7", soon()).await;
+        drop(far);
+        answer.expect_err("no HELLO")
+    }
+
+    enum Then {
+        Closes,
+        Stays,
+    }
+
+    #[tokio::test]
+    async fn both_sides_learn_the_others_hello_and_no_byte_more_is_read() {
+        let (mut near, mut far) = duplex(8192);
+        let (near_hello, far_hello) = (hello("near"), hello("far"));
+        let (seen_near, seen_far) =
+            tokio::join!(exchange(&mut near, &near_hello, "far", soon()), async {
+                let seen = exchange(&mut far, &far_hello, "near", soon()).await;
+                far.write_all(b"next").await.expect("room");
+                seen
+            });
+        assert_eq!(seen_near.expect("far's"), far_hello);
+        assert_eq!(seen_far.expect("near's"), near_hello);
+        let mut next = [0; 4];
+        near.read_exact(&mut next).await.expect("next");
+        assert_eq!(&next, b"next");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_peer_times_out_with_the_step_that_is_missing() {
+        let silent = answer_to(b"", Then::Stays).await;
+        assert_eq!(silent.kind(), ErrorKind::TimedOut);
+        assert!(
+            silent.to_string().contains("10.0.0.1:7 said nothing"),
+            "{silent}"
+        );
+        let bytes = hello("far").encode_framed();
+        let partial = answer_to(&bytes[..15], Then::Stays).await;
+        assert_eq!(partial.kind(), ErrorKind::TimedOut);
+        assert!(
+            partial.to_string().contains("only 15 bytes of HELLO"),
+            "{partial}"
+        );
+    }
+
+    #[tokio::test]
+    async fn another_protocol_is_the_peers_fault() {
+        let error = answer_to(b"HTTP/1.1 400 Bad Request\r\n\r\n", Then::Closes).await;
+        assert!(error.is_peer_fault());
+        assert!(error.to_string().contains("got \"HTTP/1.1\""), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_goes_away_is_lost() {
+        let error = answer_to(b"VERBWIRE", Then::Closes).await;
+        assert_eq!(error.kind(), ErrorKind::Lost);
+        assert!(
+            error.to_string().contains("after 8 bytes of HELLO"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_hello_that_is_too_long_is_refused_before_it_is_read() {
+        let mut bytes = *b"VERBWIRE\0\0\0\0";
+        bytes[8..].copy_from_slice(&u32::MAX.to_le_bytes());
+        let error = answer_to(&bytes, Then::Stays).await;
+        assert!(error.is_peer_fault());
+        assert!(error.to_string().contains("at most 4096"), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Connecting.
+
+use std::time::Duration;
+
+use verbwire_core::config::{ClientConfig, Random};
+use verbwire_core::{Channel, Error, Target};
+
+use crate::transports;
+
+/// Connects to `target`, for example `tcp://10.0.0.1:7000`, with default settings.
+///
+/// # Errors
+///
+/// One sentence that says which step failed and what to do.
+///
+/// # Cancel safety
+///
+/// Dropping the future gives the attempt up.
+///
+/// # Panics
+///
+/// Outside of a tokio runtime. The connection lives on that runtime.
+pub async fn connect(target: &str) -> Result<Channel, Error> {
+    Endpoint::new(target)?.connect().await
+}
+
+/// A target to connect to, with settings.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Endpoint {
+    target: Target,
+    config: ClientConfig,
+}
+
+impl Endpoint {
+    /// An endpoint with default settings.
+    ///
+    /// # Errors
+    ///
+    /// `target` is not of the form `scheme://address`.
+    pub fn new(target: &str) -> Result<Self, Error> {
+        Ok(Self { target: target.parse()?, config: ClientConfig::default() })
+    }
+
+    /// Deadline of calls that set none. 60 s.
+    pub fn default_timeout(mut self, timeout: Duration) -> Self {
+        self.config.default_timeout = timeout;
+        self
+    }
+
+    /// Longest time to connect, HELLO included. 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Longest reply that is accepted, in bytes. 64 MiB; see [`Limits`](crate::config::Limits).
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.config.limits.max_message_size = bytes;
+        self
+    }
+
+    /// Where ids come from; a seeded generator repeats a run exactly.
+    pub fn random(mut self, random: Random) -> Self {
+        self.config.random = random;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the attempt up.
+    pub async fn connect(&self) -> Result<Channel, Error> {
+        let transport = transports::of(&self.target)?;
+        Channel::connect(transport, &self.target, &self.config).await
+    }
+}

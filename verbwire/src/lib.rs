@@ -1,0 +1,55 @@
+//! Async RPC for protobuf services, made for RDMA, with TCP as fallback.
+//!
+//! A service is defined in a `.proto` file; `verbwire-codegen` generates its stubs in a build script:
+//!
+//! ```ignore
+//! // build.rs
+//! fn main() -> Result<(), verbwire_codegen::Error> {
+//!     verbwire_codegen::compile_protos("proto/helloworld.proto")
+//! }
+//! ```
+//!
+//! [`include_proto!`] brings them into the code, [`Server`] offers a service, [`connect`] gives the
+//! [`Channel`] that a generated client calls through. The README shows all of it in twenty lines.
+//!
+//! # Targets
+//!
+//! | target | carried by |
+//! |---|---|
+//! | `tcp://host:port` | TCP (feature `tcp`, on by default) |
+//! | `unix:///path/to/socket` | a Unix socket (feature `tcp`) |
+//! | `mem://name` | this process, for tests |
+//! | `rdma://host:port` | not yet: an error says so |
+//!
+//! This crate is the only place that knows transports by name. What a call is, is in `verbwire-core`.
+
+#![forbid(unsafe_code)]
+
+mod endpoint;
+mod include;
+mod server;
+mod transports;
+
+pub use endpoint::{Endpoint, connect};
+pub use server::{Builder, Server};
+pub use verbwire_core::config;
+pub use verbwire_core::server::Bound;
+pub use verbwire_core::transport::Path;
+pub use verbwire_core::{
+    Buffer, Call, CancelHandle, Channel, Code, Error, ErrorKind, Executed, IntoRequest,
+    NamedService, Request, Response, Status, Target, shield,
+};
+
+/// What generated code is made of. Not for use by hand, and without promises to those who do.
+#[doc(hidden)]
+pub mod codegen {
+    pub use prost;
+    pub use prost_types;
+    pub use verbwire_core::client::Client;
+    pub use verbwire_core::service::{
+        HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary, unknown_method,
+    };
+    pub use verbwire_core::{
+        Body, Call, Channel, IntoRequest, NamedService, Request, Response, Status,
+    };
+}

@@ -1,0 +1,77 @@
+//! Serving.
+
+use std::time::Duration;
+
+use verbwire_core::service::Service;
+use verbwire_core::config::Random;
+use verbwire_core::server::Bound;
+use verbwire_core::{Error, Target};
+
+use crate::transports;
+
+/// Where servers begin.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// A server without services.
+    pub fn builder() -> Builder {
+        Builder(verbwire_core::Server::builder())
+    }
+}
+
+/// Services and settings of a server.
+#[derive(Debug)]
+#[must_use]
+pub struct Builder(verbwire_core::server::Builder);
+
+impl Builder {
+    /// Offers a service, for example a generated `GreeterServer::new(..)`.
+    pub fn add_service(self, service: impl Service) -> Self {
+        Self(self.0.add_service(service))
+    }
+
+    /// Longest request that is accepted, in bytes. 64 MiB; see [`Limits`](crate::config::Limits).
+    pub fn max_message_size(self, bytes: usize) -> Self {
+        Self(self.0.max_message_size(bytes))
+    }
+
+    /// Calls at a time on one connection. 1024; a client's further calls wait there.
+    pub fn max_concurrent_calls(self, calls: u32) -> Self {
+        Self(self.0.max_concurrent_calls(calls))
+    }
+
+    /// Memory for requests that are being received, per connection, in bytes. 1 GiB.
+    pub fn max_landing_bytes(self, bytes: usize) -> Self {
+        Self(self.0.max_landing_bytes(bytes))
+    }
+
+    /// Longest time from a connection to its HELLO. 5 s.
+    pub fn handshake_timeout(self, timeout: Duration) -> Self {
+        Self(self.0.handshake_timeout(timeout))
+    }
+
+    /// Longest time for running calls to finish after shutdown was asked for. 30 s.
+    pub fn drain_timeout(self, timeout: Duration) -> Self {
+        Self(self.0.drain_timeout(timeout))
+    }
+
+    /// Where ids come from; a seeded generator repeats a run exactly.
+    pub fn random(self, random: Random) -> Self {
+        Self(self.0.random(random))
+    }
+
+    /// Listens at every target, for example `["tcp://0.0.0.0:7000", "unix:///run/greeter.sock"]`.
+    ///
+    /// # Errors
+    ///
+    /// A target that is not well-formed, has no transport in this build, or cannot be listened at; two
+    /// services of one name. Then nothing listens.
+    pub async fn bind<T: AsRef<str>>(self, targets: &[T]) -> Result<Bound, Error> {
+        let targets = targets.iter().map(|target| {
+            let target: Target = target.as_ref().parse()?;
+            Ok((transports::of(&target)?, target))
+        });
+        self.0.bind(targets.collect::<Result<Vec<_>, Error>>()?).await
+    }
+}

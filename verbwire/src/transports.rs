@@ -1,0 +1,56 @@
+//! From a target's scheme to the transport that carries it.
+
+use std::sync::Arc;
+
+use verbwire_core::transport::Transport;
+use verbwire_core::transport::mem::MemTransport;
+use verbwire_core::{Error, ErrorKind, Target};
+
+/// The transport of `target`.
+///
+/// # Errors
+///
+/// `Unsupported`, with what to use instead: no transport has that name, or this build does not have it.
+pub(crate) fn of(target: &Target) -> Result<Arc<dyn Transport>, Error> {
+    match target.scheme() {
+        "mem" => Ok(Arc::new(MemTransport)),
+        #[cfg(feature = "tcp")]
+        "tcp" => Ok(Arc::new(verbwire_tcp::TcpTransport::default())),
+        #[cfg(feature = "tcp")]
+        "unix" => Ok(Arc::new(verbwire_tcp::UnixTransport::default())),
+        #[cfg(not(feature = "tcp"))]
+        "tcp" | "unix" => Err(unsupported(target, "was left out of this build: turn feature tcp on")),
+        "rdma" => Err(unsupported(
+            target,
+            "is not implemented yet in this version: use tcp:// with the same service",
+        )),
+        _ => Err(unsupported(target, "is no transport: use tcp://, unix:// or mem://")),
+    }
+}
+
+fn unsupported(target: &Target, why: &str) -> Error {
+    let message = format!("{target} cannot be used, {}:// {why}", target.scheme());
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(target: &str) -> String {
+        let target = target.parse().expect("well-formed");
+        let error = of(&target).err().expect("no such transport");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        error.to_string()
+    }
+
+    #[test]
+    fn rdma_says_that_it_is_not_there_yet() {
+        assert!(refusal("rdma://10.0.0.1:7000").contains("not implemented yet"));
+    }
+
+    #[test]
+    fn an_unknown_scheme_names_the_known_ones() {
+        assert!(refusal("http://10.0.0.1:7000").contains("use tcp://, unix:// or mem://"));
+    }
+}
