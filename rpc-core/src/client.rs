@@ -17,6 +17,7 @@ mod link;
 mod methods;
 mod remote;
 mod stub;
+mod table;
 
 pub use call::Call;
 pub use cancel::CancelHandle;

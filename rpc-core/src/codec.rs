@@ -93,13 +93,9 @@ mod tests {
     }
 
     fn payload() -> impl Strategy<Value = Bytes> {
-        prop_oneof![
-            0..64usize,
-            BY_REFERENCE - 2..BY_REFERENCE + 2,
-            10_000..20_000usize
-        ]
-        .prop_flat_map(|len| (any::<u8>(), Just(len)))
-        .prop_map(|(byte, len)| Bytes::from(vec![byte; len]))
+        prop_oneof![0..64usize, BY_REFERENCE - 2..BY_REFERENCE + 2, 10_000..20_000usize]
+            .prop_flat_map(|len| (any::<u8>(), Just(len)))
+            .prop_map(|(byte, len)| Bytes::from(vec![byte; len]))
     }
 
     fn leaf() -> impl Strategy<Value = Everything> {
@@ -114,24 +110,20 @@ mod tests {
             ]),
             prop::option::of(payload()),
         )
-            .prop_map(
-                |(number, plain, repeated, map, choice, optional)| Everything {
-                    number,
-                    plain,
-                    nested: None,
-                    repeated,
-                    map,
-                    choice,
-                    optional,
-                },
-            )
+            .prop_map(|(number, plain, repeated, map, choice, optional)| Everything {
+                number,
+                plain,
+                nested: None,
+                repeated,
+                map,
+                choice,
+                optional,
+            })
     }
 
     fn message() -> impl Strategy<Value = Everything> {
-        (leaf(), prop::option::of(leaf())).prop_map(|(outer, inner)| Everything {
-            nested: inner.map(Box::new),
-            ..outer
-        })
+        (leaf(), prop::option::of(leaf()))
+            .prop_map(|(outer, inner)| Everything { nested: inner.map(Box::new), ..outer })
     }
 
     /// Cuts `bytes` into segments whose lengths cycle through `cuts`.
@@ -169,10 +161,7 @@ mod tests {
     #[test]
     fn large_fields_cross_without_a_copy_at_every_depth() {
         let large = || Bytes::from(vec![3; BY_REFERENCE]);
-        let inner = Everything {
-            plain: large(),
-            ..Everything::default()
-        };
+        let inner = Everything { plain: large(), ..Everything::default() };
         let sent = Everything {
             plain: large(),
             nested: Some(Box::new(inner)),
@@ -188,11 +177,7 @@ mod tests {
                 Some(Choice::Payload(payload)) => Some(payload.as_ptr()),
                 _ => None,
             };
-            let repeated: Vec<_> = message
-                .repeated
-                .iter()
-                .map(|bytes| bytes.as_ptr())
-                .collect();
+            let repeated: Vec<_> = message.repeated.iter().map(|bytes| bytes.as_ptr()).collect();
             let optional = message.optional.as_ref().map(|bytes| bytes.as_ptr());
             (message.plain.as_ptr(), nested, repeated, choice, optional)
         };

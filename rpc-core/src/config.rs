@@ -85,9 +85,6 @@ impl Random {
 
     /// The next 64 bits.
     pub fn next_u64(&self) -> u64 {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .u64(..)
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).u64(..)
     }
 }

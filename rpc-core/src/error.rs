@@ -46,11 +46,7 @@ struct Inner {
 impl Error {
     /// An error of `kind`; `message` says what was being done, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner {
-            kind,
-            message: message.into(),
-            source: None,
-        }))
+        Self(Arc::new(Inner { kind, message: message.into(), source: None }))
     }
 
     /// The same with the error underneath, which `Display` adds behind a colon.
@@ -59,11 +55,7 @@ impl Error {
         message: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self(Arc::new(Inner {
-            kind,
-            message: message.into(),
-            source: Some(source.into()),
-        }))
+        Self(Arc::new(Inner { kind, message: message.into(), source: Some(source.into()) }))
     }
 
     /// Who must act.
@@ -92,9 +84,7 @@ impl Error {
                 Code::Unavailable
             }
         };
-        Status::new(code, self.to_string())
-            .with_executed(executed)
-            .with_source(self.clone())
+        Status::new(code, self.to_string()).with_executed(executed).with_source(self.clone())
     }
 }
 

@@ -122,10 +122,6 @@ impl Message {
 
     /// A message with a body and no metadata.
     pub fn with_body(head: Head, body: Body) -> Self {
-        Self {
-            head,
-            metadata: Bytes::new(),
-            body,
-        }
+        Self { head, metadata: Bytes::new(), body }
     }
 }

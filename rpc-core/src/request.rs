@@ -43,11 +43,7 @@ pub(crate) struct ConnectionOrigin {
 impl<T> Request<T> {
     /// A request without options: the channel's default timeout applies.
     pub fn new(message: T) -> Self {
-        Self {
-            message,
-            timeout: None,
-            received: None,
-        }
+        Self { message, timeout: None, received: None }
     }
 
     /// The message.
@@ -67,16 +63,8 @@ impl<T> Request<T> {
 
     /// Another message with the same options and origin.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Request<U> {
-        let Self {
-            message,
-            timeout,
-            received,
-        } = self;
-        Request {
-            message: change(message),
-            timeout,
-            received,
-        }
+        let Self { message, timeout, received } = self;
+        Request { message: change(message), timeout, received }
     }
 
     /// Another message with the same options and origin, unless `change` fails.
@@ -84,16 +72,8 @@ impl<T> Request<T> {
         self,
         change: impl FnOnce(T) -> Result<U, E>,
     ) -> Result<Request<U>, E> {
-        let Self {
-            message,
-            timeout,
-            received,
-        } = self;
-        Ok(Request {
-            message: change(message)?,
-            timeout,
-            received,
-        })
+        let Self { message, timeout, received } = self;
+        Ok(Request { message: change(message)?, timeout, received })
     }
 
     /// Sets how long the call may take, from the moment the client method is called.
@@ -133,10 +113,7 @@ impl<T> Request<T> {
     /// Dropping the future takes nothing.
     pub async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
         match &self.received {
-            Some(Received {
-                deadline,
-                origin: Origin::Connection(connection),
-            }) => connection
+            Some(Received { deadline, origin: Origin::Connection(connection) }) => connection
                 .transport
                 .alloc(len, *deadline)
                 .await
@@ -146,11 +123,7 @@ impl<T> Request<T> {
     }
 
     pub(crate) fn received(message: T, received: Received) -> Self {
-        Self {
-            message,
-            timeout: None,
-            received: Some(received),
-        }
+        Self { message, timeout: None, received: Some(received) }
     }
 }
 
@@ -192,9 +165,7 @@ impl<T> Response<T> {
 
     /// Another message.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Response<U> {
-        Response {
-            message: change(self.message),
-        }
+        Response { message: change(self.message) }
     }
 }
 

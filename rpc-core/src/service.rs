@@ -65,13 +65,7 @@ pub struct MethodDescriptor {
 impl MethodDescriptor {
     /// A method without options.
     pub const fn new(name: &'static str, path: &'static str) -> Self {
-        Self {
-            name,
-            path,
-            idempotent: false,
-            inline_safe: false,
-            expected_reply_size: None,
-        }
+        Self { name, path, idempotent: false, inline_safe: false, expected_reply_size: None }
     }
 
     /// The method may be repeated.

@@ -12,7 +12,5 @@ pub(crate) use std::sync::{Mutex, MutexGuard};
 /// Every critical section of this crate leaves its data consistent at each point that can panic, so
 /// a poisoned lock is no reason to take the other calls of a connection down.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

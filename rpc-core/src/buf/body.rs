@@ -20,10 +20,7 @@ pub struct Body {
 impl Body {
     /// A body of no bytes.
     pub const fn new() -> Self {
-        Self {
-            first: Bytes::new(),
-            rest: Vec::new(),
-        }
+        Self { first: Bytes::new(), rest: Vec::new() }
     }
 
     /// Length in bytes over all segments.
@@ -38,9 +35,7 @@ impl Body {
 
     /// The segments in order; none is empty.
     pub fn segments(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.first)
-            .filter(|first| !first.is_empty())
-            .chain(&self.rest)
+        std::iter::once(&self.first).filter(|first| !first.is_empty()).chain(&self.rest)
     }
 
     /// Appends a segment; an empty one is dropped.
@@ -61,28 +56,20 @@ impl Body {
             return self.first;
         }
         let mut all = BytesMut::with_capacity(self.len());
-        self.segments()
-            .for_each(|segment| all.extend_from_slice(segment));
+        self.segments().for_each(|segment| all.extend_from_slice(segment));
         all.freeze()
     }
 
     /// A reader that hands out long runs as slices and copies short ones.
     pub fn reader(self) -> BodyReader {
         let remaining = self.len();
-        BodyReader {
-            current: self.first,
-            rest: self.rest.into(),
-            remaining,
-        }
+        BodyReader { current: self.first, rest: self.rest.into(), remaining }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self {
-            first: bytes,
-            rest: Vec::new(),
-        }
+        Self { first: bytes, rest: Vec::new() }
     }
 }
 
@@ -113,11 +100,7 @@ impl Buf for BodyReader {
     }
 
     fn advance(&mut self, mut count: usize) {
-        assert!(
-            count <= self.remaining,
-            "advance by {count} of {} bytes",
-            self.remaining
-        );
+        assert!(count <= self.remaining, "advance by {count} of {} bytes", self.remaining);
         self.remaining -= count;
         while count >= self.current.len() {
             count -= self.current.len();
@@ -133,11 +116,7 @@ impl Buf for BodyReader {
     }
 
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
-        assert!(
-            len <= self.remaining,
-            "take {len} of {} bytes",
-            self.remaining
-        );
+        assert!(len <= self.remaining, "take {len} of {} bytes", self.remaining);
         if len >= BY_REFERENCE && len <= self.current.len() {
             if len == self.current.len() {
                 let whole = mem::take(&mut self.current);
@@ -166,10 +145,7 @@ mod tests {
     use super::*;
 
     fn body(segments: &[&[u8]]) -> Body {
-        segments
-            .iter()
-            .map(|segment| Bytes::copy_from_slice(segment))
-            .collect()
+        segments.iter().map(|segment| Bytes::copy_from_slice(segment)).collect()
     }
 
     #[test]
@@ -207,10 +183,8 @@ mod tests {
     fn a_whole_segment_is_handed_on_as_it_is() {
         let segment = Bytes::from(vec![7; BY_REFERENCE]);
         let start = segment.as_ptr();
-        let mut reader: BodyReader = [Bytes::from_static(b"head"), segment]
-            .into_iter()
-            .collect::<Body>()
-            .reader();
+        let mut reader: BodyReader =
+            [Bytes::from_static(b"head"), segment].into_iter().collect::<Body>().reader();
         reader.advance(4);
         assert_eq!(reader.copy_to_bytes(BY_REFERENCE).as_ptr(), start);
         assert_eq!(reader.remaining(), 0);

@@ -26,10 +26,7 @@ impl Buffer {
     /// A buffer over the first `len` bytes of `storage`; all of it where it is shorter.
     pub fn new(storage: impl Storage, len: usize) -> Self {
         let len = len.min(storage.as_ref().len());
-        Self {
-            storage: Box::new(storage),
-            len,
-        }
+        Self { storage: Box::new(storage), len }
     }
 
     /// `len` zeroed bytes on the heap, for transports without a pool of their own.

@@ -24,15 +24,8 @@ pub struct SegmentWriter {
 impl SegmentWriter {
     /// A writer for a message of `encoded_len` bytes.
     pub fn for_message(encoded_len: usize) -> Self {
-        let capacity = if encoded_len < BY_REFERENCE {
-            encoded_len
-        } else {
-            LARGE_MESSAGE_HEAD
-        };
-        Self {
-            head: BytesMut::with_capacity(capacity),
-            body: Body::new(),
-        }
+        let capacity = if encoded_len < BY_REFERENCE { encoded_len } else { LARGE_MESSAGE_HEAD };
+        Self { head: BytesMut::with_capacity(capacity), body: Body::new() }
     }
 
     /// The finished body.

@@ -44,11 +44,7 @@ pub(super) enum Kind {
 
 impl<Reply> Call<Reply> {
     pub(super) fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            cancel: None,
-            reply: PhantomData,
-        }
+        Self { kind, cancel: None, reply: PhantomData }
     }
 
     /// A handle that cancels this call from elsewhere.
@@ -57,14 +53,11 @@ impl<Reply> Call<Reply> {
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
-        let cancelled = self
-            .cancel
-            .as_ref()
-            .is_some_and(|flag| flag.is_asked(cx.waker()));
+        let cancelled = self.cancel.as_ref().is_some_and(|flag| flag.is_asked(cx.waker()));
         match &mut self.kind {
-            Kind::Failed(status) => Poll::Ready(Err(status
-                .take()
-                .expect("a call is not polled after it has ended"))),
+            Kind::Failed(status) => {
+                Poll::Ready(Err(status.take().expect("a call is not polled after it has ended")))
+            }
             Kind::Remote(call) => {
                 if cancelled {
                     call.cancel()?;

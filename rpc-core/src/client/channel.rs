@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::driver::Driver;
-use super::link::{Link, Table};
+use super::link::Link;
+use super::table::Table;
 use crate::buf::Buffer;
 use crate::config::ClientConfig;
 use crate::error::Error;

@@ -29,12 +29,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            received: Vec::new(),
-            wakers: Vec::new(),
-            alarm: Alarm::default(),
-        }
+        Self { shared, received: Vec::new(), wakers: Vec::new(), alarm: Alarm::default() }
     }
 
     /// Receives what is there. Ready with the cause when the connection has ended.
@@ -52,36 +47,26 @@ impl Driver {
 
     /// Hands a batch to its callers: the table is locked once, and they are woken afterwards.
     fn deliver(&mut self) {
-        let Self {
-            shared,
-            received,
-            wakers,
-            ..
-        } = self;
-        let delivered: Result<(), String> = shared.table.with(|table| {
+        let Self { shared, received, wakers, .. } = self;
+        let delivered: Result<(), String> = shared.table.with(|calls| {
             for incoming in received.drain(..) {
-                wakers.extend(table.calls.handle_message(incoming.message)?);
+                wakers.extend(calls.handle_message(incoming.message)?);
             }
             Ok(())
         });
         wakers.drain(..).for_each(Waker::wake);
         if let Err(violation) = delivered {
-            shared
-                .connection
-                .close(Error::new(ErrorKind::PeerFault, violation));
+            shared.connection.close(Error::new(ErrorKind::PeerFault, violation));
         }
     }
 
     fn poll_deadlines(&mut self, cx: &mut Context<'_>) {
         loop {
-            let next = self.shared.table.with(|table| table.calls.next_timeout());
+            let next = self.shared.table.with(|calls| calls.next_timeout());
             let Poll::Ready(now) = self.alarm.poll(next, cx) else {
                 return;
             };
-            let expired = self
-                .shared
-                .table
-                .with(|table| table.calls.handle_timeout(now));
+            let expired = self.shared.table.with(|calls| calls.handle_timeout(now));
             for (call, waker) in expired {
                 self.shared.connection.revoke(call);
                 waker.into_iter().for_each(Waker::wake);
@@ -91,18 +76,12 @@ impl Driver {
 
     fn poll_cancels(&mut self, cx: &mut Context<'_>) {
         let connection = &self.shared.connection;
-        while let Some(call) = self.shared.table.with(|table| table.calls.poll_cancel()) {
+        while let Some(call) = self.shared.table.with(|calls| calls.poll_cancel()) {
             connection.revoke(call);
             let message = Message::bare(Head::Cancel { call });
-            match connection.try_send(Outgoing {
-                message,
-                hints: SendHints::default(),
-            }) {
+            match connection.try_send(Outgoing { message, hints: SendHints::default() }) {
                 Ok(()) => {
-                    let slot = self
-                        .shared
-                        .table
-                        .with(|table| table.calls.handle_cancel_sent());
+                    let slot = self.shared.table.with(|calls| calls.handle_cancel_sent());
                     self.shared.release(slot);
                 }
                 Err(SendError::Full(_)) => {
@@ -116,11 +95,9 @@ impl Driver {
     }
 
     fn close_when_drained(&self) {
-        if self.shared.table.with(|table| table.calls.is_drained()) {
+        if self.shared.table.with(|calls| calls.is_drained()) {
             let cause = "the server went away and no call needs the connection any more";
-            self.shared
-                .connection
-                .close(Error::new(ErrorKind::Closed, cause));
+            self.shared.connection.close(Error::new(ErrorKind::Closed, cause));
         }
     }
 }
@@ -130,9 +107,7 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // Before anything is looked at, so that work which comes up meanwhile wakes this task again.
-        self.shared
-            .table
-            .with(|table| table.driver = Some(cx.waker().clone()));
+        self.shared.table.set_driver(cx.waker());
         let received = self.poll_receive(cx);
         self.poll_deadlines(cx);
         self.poll_cancels(cx);

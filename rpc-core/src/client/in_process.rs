@@ -40,15 +40,7 @@ impl InProcessCall {
         body: Body,
         deadline: Instant,
     ) -> Self {
-        Self {
-            stage: Stage::Ready {
-                service,
-                method,
-                body,
-            },
-            deadline,
-            timer: None,
-        }
+        Self { stage: Stage::Ready { service, method, body }, deadline, timer: None }
     }
 
     /// Ends the call; its handler is dropped.
@@ -71,9 +63,7 @@ impl InProcessCall {
             return Poll::Ready(outcome);
         }
         let deadline = self.deadline;
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         std::task::ready!(timer.as_mut().poll(cx));
         let executed = self.executed();
         self.stage = Stage::Over;
@@ -82,16 +72,10 @@ impl InProcessCall {
     }
 
     fn enter(&mut self) {
-        if let Stage::Ready {
-            service,
-            method,
-            body,
-        } = std::mem::replace(&mut self.stage, Stage::Over)
+        if let Stage::Ready { service, method, body } =
+            std::mem::replace(&mut self.stage, Stage::Over)
         {
-            let received = Received {
-                deadline: self.deadline,
-                origin: Origin::InProcess,
-            };
+            let received = Received { deadline: self.deadline, origin: Origin::InProcess };
             let request = Request::received(body, received);
             self.stage = Stage::Running(Handler::enter(&*service, method, request));
         }

@@ -1,7 +1,6 @@
 //! One connection as its callers see it: begin a call, wait for it, give it up.
 //!
-//! Owns the call table and the order of steps around it. Locks: the table's is held for look-ups only,
-//! never while the transport is called and never across an await. Wakers are called after it is released.
+//! Owns the order of steps around the call table, and who gets a slot next.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -12,17 +11,17 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::methods::{MethodNumbers, ServiceNumbers};
+use super::table::Table;
 use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Head, Message, MethodId};
-use crate::proto::client::{ClientCalls, Outcome, PathNeeded, Slot};
+use crate::proto::client::{Outcome, PathNeeded, Slot};
 use crate::proto::deadlines::Timer;
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
 use crate::sync::{Mutex, lock};
 use crate::transport::{
-    Announced, Connection, Established, Flush, Outgoing, Path, Placement, PlacementHook, SendError,
-    SendHints, Transport,
+    Connection, Established, Flush, Outgoing, Path, SendError, SendHints, Transport,
 };
 
 /// What callers hold. The connection closes when the last channel and the last call are gone.
@@ -40,16 +39,6 @@ pub(super) struct Shared {
     /// Slots that the peer still allows. Fair, so that no caller starves.
     free_slots: Semaphore,
     peer_max_message_size: usize,
-}
-
-/// The call table and whom to wake when the driver has something to do.
-#[derive(Default)]
-pub(super) struct Table(Mutex<Guarded>);
-
-#[derive(Default)]
-pub(super) struct Guarded {
-    pub(super) calls: ClientCalls,
-    pub(super) driver: Option<Waker>,
 }
 
 /// A request that has not been handed to the transport.
@@ -84,12 +73,7 @@ impl Link {
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
         });
         let methods = Mutex::new(MethodNumbers::new(peer.max_interned_methods));
-        Self {
-            shared,
-            transport,
-            methods,
-            default_timeout,
-        }
+        Self { shared, transport, methods, default_timeout }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -105,11 +89,7 @@ impl Link {
     }
 
     pub(super) fn register(&self, service: &'static ServiceDescriptor) -> ServiceNumbers {
-        let mut methods = self
-            .methods
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        methods.register(service)
+        lock(&self.methods).register(service)
     }
 
     pub(super) async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
@@ -128,22 +108,17 @@ impl Link {
     /// Dropping the future before it is ready leaves nothing behind: it owns the request.
     pub(super) async fn start_later(self: Arc<Self>, unsent: Unsent) -> Result<CallId, Status> {
         let deadline = unsent.deadline;
-        timeout_at(deadline, self.shared.start_waiting(unsent))
-            .await
-            .unwrap_or_else(|_elapsed| {
-                Err(Status::deadline_exceeded(
-                    "the deadline passed while the call waited for its turn on the connection",
-                )
-                .with_executed(Executed::No))
-            })
+        timeout_at(deadline, self.shared.start_waiting(unsent)).await.unwrap_or_else(|_elapsed| {
+            Err(Status::deadline_exceeded(
+                "the deadline passed while the call waited for its turn on the connection",
+            )
+            .with_executed(Executed::No))
+        })
     }
 
     /// The outcome of a call that has begun.
     pub(super) fn poll_outcome(&self, call: CallId, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let outcome = self
-            .shared
-            .table
-            .with(|table| table.calls.poll_outcome(call, cx.waker()));
+        let outcome = self.shared.table.with(|calls| calls.poll_outcome(call, cx.waker()));
         if outcome.is_ready() {
             self.shared.free_slots.add_permits(1);
         }
@@ -152,12 +127,12 @@ impl Link {
 
     /// Asks the peer to stop the call; its outcome still comes.
     pub(super) fn cancel(&self, call: CallId) {
-        self.shared.table.with_driver(|calls| calls.cancel(call));
+        self.shared.table.with_driver_work(|calls| calls.cancel(call));
     }
 
     /// Nobody waits for the call any more.
     pub(super) fn abandon(&self, call: CallId) {
-        match self.shared.table.with_driver(|calls| calls.abandon(call)) {
+        match self.shared.table.with_driver_work(|calls| calls.abandon(call)) {
             Slot::Freed => self.shared.free_slots.add_permits(1),
             Slot::Held => {}
         }
@@ -177,10 +152,8 @@ impl Shared {
         if len <= self.peer_max_message_size {
             return Ok(());
         }
-        Err(
-            crate::server::too_large("request", len, self.peer_max_message_size, "server")
-                .with_executed(Executed::No),
-        )
+        Err(crate::server::too_large("request", len, self.peer_max_message_size, "server")
+            .with_executed(Executed::No))
     }
 
     fn start(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
@@ -196,19 +169,14 @@ impl Shared {
     }
 
     fn start_in_slot(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
-        let Unsent {
-            method,
-            path,
-            body,
-            deadline,
-        } = unsent;
+        let Unsent { method, path, body, deadline } = unsent;
         let timeout = deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
             return Err(NotStarted::Failed(expired_before_sending()));
         }
         let begun = self
             .table
-            .with(|table| table.calls.begin(method, deadline, waker.clone()))
+            .with(|calls| calls.begin(method, deadline, waker.clone()))
             .map_err(NotStarted::Failed)?;
         let call = begun.call;
         let head = Head::Request {
@@ -217,24 +185,18 @@ impl Shared {
             path: (begun.path == PathNeeded::Yes).then_some(path.into()),
             timeout,
         };
-        let flush = if begun.in_flight == 1 {
-            Flush::Now
-        } else {
-            Flush::Batch
-        };
-        let outgoing = Outgoing {
-            message: Message::with_body(head, body),
-            hints: SendHints::flush(flush),
-        };
+        let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
+        let outgoing =
+            Outgoing { message: Message::with_body(head, body), hints: SendHints::flush(flush) };
         match self.connection.try_send(outgoing) {
             Ok(()) => {
                 if begun.timer == Timer::Rearm {
-                    self.table.wake_driver();
+                    self.table.with_driver_work(|_calls| {});
                 }
                 Ok(call)
             }
             Err(error) => {
-                self.table.with(|table| table.calls.handle_not_sent(call));
+                self.table.with(|calls| calls.handle_not_sent(call));
                 Err(match error {
                     SendError::Full(outgoing) => NotStarted::Wait(Unsent {
                         method,
@@ -277,9 +239,7 @@ impl Shared {
 
     /// The connection is gone: ends every call with the cause, and lets none begin.
     pub(super) fn end(&self, cause: &Error) {
-        let wakers = self
-            .table
-            .with(|table| table.calls.handle_closed(cause.clone()));
+        let wakers = self.table.with(|calls| calls.handle_closed(cause.clone()));
         self.free_slots.close();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -291,37 +251,6 @@ struct SlotGuard<'a>(&'a Semaphore);
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         self.0.add_permits(1);
-    }
-}
-
-impl Table {
-    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Guarded) -> R) -> R {
-        work(&mut lock(&self.0))
-    }
-
-    /// Changes the calls, then wakes the driver to act on it.
-    fn with_driver<R>(&self, work: impl FnOnce(&mut ClientCalls) -> R) -> R {
-        let result = self.with(|table| work(&mut table.calls));
-        self.wake_driver();
-        result
-    }
-
-    fn wake_driver(&self) {
-        let driver = self.with(|table| table.driver.take());
-        driver.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl PlacementHook for Table {
-    /// Replies land that somebody waits for.
-    fn place(&self, announced: Announced<'_>) -> Placement {
-        let call = announced.head.call();
-        let waiting = call.is_some_and(|call| self.with(|table| table.calls.is_waiting(call)));
-        if waiting {
-            Placement::Pool
-        } else {
-            Placement::Refuse
-        }
     }
 }
 

@@ -26,11 +26,7 @@ pub(super) enum ServiceNumbers {
 impl MethodNumbers {
     /// No numbers yet; the peer remembers `max`.
     pub(super) fn new(max: u32) -> Self {
-        Self {
-            services: Vec::new(),
-            next: 1,
-            max,
-        }
+        Self { services: Vec::new(), next: 1, max }
     }
 
     /// The numbers of a service, given out now if it is new.
@@ -68,10 +64,7 @@ mod tests {
 
     static TWO: ServiceDescriptor = ServiceDescriptor::new(
         "a.Two",
-        &[
-            MethodDescriptor::new("A", "/a.Two/A"),
-            MethodDescriptor::new("B", "/a.Two/B"),
-        ],
+        &[MethodDescriptor::new("A", "/a.Two/A"), MethodDescriptor::new("B", "/a.Two/B")],
     );
     static ONE: ServiceDescriptor =
         ServiceDescriptor::new("a.One", &[MethodDescriptor::new("A", "/a.One/A")]);

@@ -35,10 +35,7 @@ enum Cancel {
 
 impl RemoteCall {
     pub(super) fn new(link: Arc<Link>, unsent: Unsent) -> Self {
-        Self {
-            link,
-            stage: Stage::Unsent(unsent),
-        }
+        Self { link, stage: Stage::Unsent(unsent) }
     }
 
     /// Asks for the end of the call. `Err` with the outcome where it had not begun.

@@ -34,11 +34,7 @@ impl Client {
             Way::Link(link) => link.register(service),
             Way::InProcess(_) => ServiceNumbers::None,
         };
-        Self {
-            channel,
-            service,
-            numbers,
-        }
+        Self { channel, service, numbers }
     }
 
     /// The channel.
@@ -97,11 +93,6 @@ impl Client {
             return Err(Status::unimplemented(message).with_executed(Executed::No));
         }
         let deadline = deadline_after(Instant::now(), timeout.unwrap_or(IN_PROCESS_TIMEOUT));
-        Ok(Kind::InProcess(InProcessCall::new(
-            Arc::clone(service),
-            method,
-            body,
-            deadline,
-        )))
+        Ok(Kind::InProcess(InProcessCall::new(Arc::clone(service), method, body, deadline)))
     }
 }

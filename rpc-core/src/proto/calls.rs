@@ -20,10 +20,7 @@ struct Slot<T> {
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { slots: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -46,18 +43,12 @@ impl<T> Slots<T> {
     pub fn insert(&mut self, value: T) -> CallId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let next = u32::try_from(self.slots.len()).expect("concurrency limits are u32");
-            self.slots.push(Slot {
-                generation: 0,
-                value: None,
-            });
+            self.slots.push(Slot { generation: 0, value: None });
             next
         });
         let entry = &mut self.slots[slot as usize];
         entry.value = Some(value);
-        CallId {
-            slot,
-            generation: entry.generation,
-        }
+        CallId { slot, generation: entry.generation }
     }
 
     /// The call with this id, if it has not ended.
@@ -77,10 +68,7 @@ impl<T> Slots<T> {
     /// All calls, in the order of their slots.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (CallId, &mut T)> {
         self.slots.iter_mut().zip(0..).filter_map(|(entry, slot)| {
-            let id = CallId {
-                slot,
-                generation: entry.generation,
-            };
+            let id = CallId { slot, generation: entry.generation };
             entry.value.as_mut().map(|value| (id, value))
         })
     }
@@ -112,13 +100,7 @@ mod tests {
     #[test]
     fn ids_out_of_range_name_nothing() {
         let mut slots = Slots::<char>::default();
-        assert_eq!(
-            slots.find(CallId {
-                slot: u32::MAX,
-                generation: 0
-            }),
-            None
-        );
+        assert_eq!(slots.find(CallId { slot: u32::MAX, generation: 0 }), None);
     }
 
     proptest! {

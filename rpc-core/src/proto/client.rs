@@ -50,10 +50,7 @@ struct Caller {
 
 #[derive(Debug)]
 enum State {
-    Waiting {
-        waker: Option<Waker>,
-        cancel: Cancel,
-    },
+    Waiting { waker: Option<Waker>, cancel: Cancel },
     Done(Outcome),
     Abandoned,
 }
@@ -112,15 +109,8 @@ impl ClientCalls {
             Some(End::GoAway(why)) => return Err(refused(why)),
             Some(End::Closed(error)) => return Err(error.to_status(Executed::No)),
         }
-        let state = State::Waiting {
-            waker: Some(waker),
-            cancel: Cancel::NotAsked,
-        };
-        let call = self.calls.insert(Caller {
-            method,
-            deadline,
-            state,
-        });
+        let state = State::Waiting { waker: Some(waker), cancel: Cancel::NotAsked };
+        let call = self.calls.insert(Caller { method, deadline, state });
         Ok(Begun {
             call,
             path: self.path_needed(method),
@@ -140,10 +130,8 @@ impl ClientCalls {
     ///
     /// If the call has been taken already.
     pub fn poll_outcome(&mut self, call: CallId, waker: &Waker) -> Poll<Outcome> {
-        let caller = self
-            .calls
-            .find(call)
-            .expect("a call is polled until it is ready, and not after");
+        let caller =
+            self.calls.find(call).expect("a call is polled until it is ready, and not after");
         match &mut caller.state {
             State::Waiting { waker: slot, .. } => {
                 match slot {
@@ -163,10 +151,7 @@ impl ClientCalls {
 
     /// The caller asks for the end of the call and goes on waiting for it.
     pub fn cancel(&mut self, call: CallId) {
-        if let Some(Caller {
-            state: State::Waiting { cancel, .. },
-            ..
-        }) = self.calls.find(call)
+        if let Some(Caller { state: State::Waiting { cancel, .. }, .. }) = self.calls.find(call)
             && mem::replace(cancel, Cancel::Asked) == Cancel::NotAsked
         {
             self.cancels.push_back(call);
@@ -179,11 +164,7 @@ impl ClientCalls {
             return Slot::Freed;
         };
         let was = mem::replace(&mut caller.state, State::Abandoned);
-        if let State::Waiting {
-            cancel: Cancel::NotAsked,
-            ..
-        } = was
-        {
+        if let State::Waiting { cancel: Cancel::NotAsked, .. } = was {
             self.cancels.push_back(call);
         }
         if self.cancels.contains(&call) {
@@ -222,24 +203,13 @@ impl ClientCalls {
     /// A message that a callee does not send, as words for a protocol violation.
     pub fn handle_message(&mut self, message: Message) -> Result<Option<Waker>, String> {
         match message.head {
-            Head::Response {
-                call,
-                code: Code::Ok,
-                ..
-            } => {
+            Head::Response { call, code: Code::Ok, .. } => {
                 self.learn(call);
                 Ok(self.finish(call, Ok(message.body)))
             }
-            Head::Response {
-                call,
-                code,
-                executed,
-            } => {
+            Head::Response { call, code, executed } => {
                 self.learn(call);
-                Ok(self.finish(
-                    call,
-                    Err(wire::status::decode(code, executed, message.body)),
-                ))
+                Ok(self.finish(call, Err(wire::status::decode(code, executed, message.body))))
             }
             Head::Cancelled { call, executed } => {
                 let status = Status::cancelled("the call was cancelled by its caller");
@@ -250,9 +220,9 @@ impl ClientCalls {
                 self.go_away(reason, &String::from_utf8_lossy(&words));
                 Ok(None)
             }
-            Head::Request { call, .. } | Head::Cancel { call } => Err(format!(
-                "the server sent a message that only clients send, for call {call}"
-            )),
+            Head::Request { call, .. } | Head::Cancel { call } => {
+                Err(format!("the server sent a message that only clients send, for call {call}"))
+            }
         }
     }
 
@@ -301,8 +271,7 @@ impl ClientCalls {
                 State::Done(_) => {}
             }
         }
-        gone.into_iter()
-            .for_each(|call| drop(self.calls.remove(call)));
+        gone.into_iter().for_each(|call| drop(self.calls.remove(call)));
         self.cancels.clear();
         self.ended = Some(End::Closed(cause));
         wakers
@@ -311,21 +280,12 @@ impl ClientCalls {
     /// Whether the peer asked for the end of the connection and no call needs it any more.
     pub fn is_drained(&mut self) -> bool {
         matches!(self.ended, Some(End::GoAway(_)))
-            && self
-                .calls
-                .iter_mut()
-                .all(|(_, caller)| matches!(caller.state, State::Done(_)))
+            && self.calls.iter_mut().all(|(_, caller)| matches!(caller.state, State::Done(_)))
     }
 
     /// Whether somebody waits for this call.
     pub fn is_waiting(&mut self, call: CallId) -> bool {
-        matches!(
-            self.calls.find(call),
-            Some(Caller {
-                state: State::Waiting { .. },
-                ..
-            })
-        )
+        matches!(self.calls.find(call), Some(Caller { state: State::Waiting { .. }, .. }))
     }
 
     fn path_needed(&self, method: MethodId) -> PathNeeded {
@@ -391,3 +351,6 @@ fn expired_status() -> Status {
     Status::deadline_exceeded("the deadline passed before the reply came")
         .with_executed(Executed::Maybe)
 }
+
+#[cfg(test)]
+mod tests;

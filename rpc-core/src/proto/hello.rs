@@ -25,10 +25,7 @@ pub struct Identity {
 impl Identity {
     /// An identity with a fresh incarnation number.
     pub fn new(random: Random) -> Self {
-        Self {
-            incarnation: random.next_u64(),
-            random,
-        }
+        Self { incarnation: random.next_u64(), random }
     }
 
     /// The HELLO of a new connection with these limits.
@@ -102,11 +99,7 @@ mod tests {
 
     fn hello(version_min: u32, version_max: u32) -> Hello {
         let identity = Identity::new(Random::from_seed(1));
-        Hello {
-            version_min,
-            version_max,
-            ..identity.hello(&Limits::default())
-        }
+        Hello { version_min, version_max, ..identity.hello(&Limits::default()) }
     }
 
     #[test]
@@ -126,15 +119,9 @@ mod tests {
 
     #[test]
     fn unknown_features_are_ignored_unless_required() {
-        let offered = Hello {
-            features: u64::MAX,
-            ..hello(0, 0)
-        };
+        let offered = Hello { features: u64::MAX, ..hello(0, 0) };
         assert_eq!(agree(&hello(0, 0), &offered).ok(), Some(0));
-        let required = Hello {
-            required_features: 8,
-            ..hello(0, 0)
-        };
+        let required = Hello { required_features: 8, ..hello(0, 0) };
         let error = agree(&hello(0, 0), &required).expect_err("required");
         assert!(error.to_string().contains("0x8"), "{error}");
     }
@@ -142,30 +129,17 @@ mod tests {
     #[test]
     fn limits_that_allow_no_call_are_a_fault_of_the_peer() {
         for peer in [
-            Hello {
-                max_concurrent_calls: 0,
-                ..hello(0, 0)
-            },
-            Hello {
-                max_frame_body: MIN_FRAME_BODY - 1,
-                ..hello(0, 0)
-            },
+            Hello { max_concurrent_calls: 0, ..hello(0, 0) },
+            Hello { max_frame_body: MIN_FRAME_BODY - 1, ..hello(0, 0) },
         ] {
-            assert!(
-                agree(&hello(0, 0), &peer)
-                    .expect_err("useless")
-                    .is_peer_fault()
-            );
+            assert!(agree(&hello(0, 0), &peer).expect_err("useless").is_peer_fault());
         }
     }
 
     #[test]
     fn connections_of_one_identity_differ_and_share_their_incarnation() {
         let identity = Identity::new(Random::from_seed(7));
-        let (one, two) = (
-            identity.hello(&Limits::default()),
-            identity.hello(&Limits::default()),
-        );
+        let (one, two) = (identity.hello(&Limits::default()), identity.hello(&Limits::default()));
         assert_eq!(one.incarnation, two.incarnation);
         assert_ne!(one.connection, two.connection);
     }

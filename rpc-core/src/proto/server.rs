@@ -176,12 +176,7 @@ impl<R: Clone, H> ServerCalls<R, H> {
         let deadline = deadline_after(now, timeout);
         let superseded = self.occupy(request.call, State::Admitted { deadline });
         let timer = self.deadlines.handle_begin(deadline);
-        Ok(Admitted {
-            route,
-            deadline,
-            timer,
-            superseded,
-        })
+        Ok(Admitted { route, deadline, timer, superseded })
     }
 
     /// Keeps the handle of an admitted call's task; gives it back if the call has been stopped meanwhile.
@@ -212,9 +207,7 @@ impl<R: Clone, H> ServerCalls<R, H> {
     /// The handler returned. Says whether its answer is wanted.
     pub fn handle_returned(&mut self, call: CallId) -> Answer {
         match self.finish(call, Executed::Yes) {
-            Some(_) => Answer::Send {
-                in_flight: self.running,
-            },
+            Some(_) => Answer::Send { in_flight: self.running },
             None => Answer::Discard,
         }
     }
@@ -226,31 +219,23 @@ impl<R: Clone, H> ServerCalls<R, H> {
     /// A slot beyond the limit, as words for a protocol violation.
     pub fn handle_cancel(&mut self, call: CallId) -> Result<Cancelled<H>, String> {
         self.check_range(call)?;
-        let none = |executed| Cancelled {
-            executed,
-            handle: None,
-        };
+        let none = |executed| Cancelled { executed, handle: None };
         match self.slots.get(call.slot as usize).and_then(Option::as_ref) {
             Some(slot) if is_older(call.generation, slot.generation) => Ok(none(Executed::Maybe)),
-            Some(Slot {
-                generation,
-                state: State::Finished(executed),
-                ..
-            }) if *generation == call.generation => Ok(none(*executed)),
+            Some(Slot { generation, state: State::Finished(executed), .. })
+                if *generation == call.generation =>
+            {
+                Ok(none(*executed))
+            }
             Some(slot) if slot.generation == call.generation => {
                 let executed = entered(slot.state);
-                let handle = self
-                    .finish(call, executed)
-                    .and_then(|slot| slot.handle.take());
+                let handle = self.finish(call, executed).and_then(|slot| slot.handle.take());
                 Ok(Cancelled { executed, handle })
             }
             // Its REQUEST is not here yet, and shall not run if it still comes.
             _ => {
                 let handle = self.occupy(call, State::Finished(Executed::No));
-                Ok(Cancelled {
-                    executed: Executed::No,
-                    handle,
-                })
+                Ok(Cancelled { executed: Executed::No, handle })
             }
         }
     }
@@ -265,51 +250,25 @@ impl<R: Clone, H> ServerCalls<R, H> {
         if !self.deadlines.is_due(now) {
             return Vec::new();
         }
-        let stopped = self.stop(|deadline| deadline <= now);
-        let earliest = self
-            .slots
-            .iter()
-            .flatten()
-            .filter_map(|slot| deadline(slot.state))
-            .min();
+        let mut stopped = Vec::new();
+        for (entry, number) in self.slots.iter_mut().zip(0..) {
+            let Some(slot) = entry else { continue };
+            if deadline(slot.state).is_some_and(|deadline| deadline <= now) {
+                let executed = entered(slot.state);
+                slot.state = State::Finished(executed);
+                let call = CallId { slot: number, generation: slot.generation };
+                stopped.push(Stopped { call, handle: slot.handle.take(), executed });
+            }
+        }
+        self.running -= stopped.len();
+        let earliest = self.slots.iter().flatten().filter_map(|slot| deadline(slot.state)).min();
         self.deadlines.handle_looked(earliest);
         stopped
     }
 
-    /// Stops every call, because the connection or the server's patience ends.
-    pub fn stop_all(&mut self) -> Vec<Stopped<H>> {
-        self.stop(|_| true)
-    }
-
     /// Every handle that is left, of tasks that run or wait to hand over their answer.
     pub fn take_handles(&mut self) -> Vec<H> {
-        self.slots
-            .iter_mut()
-            .flatten()
-            .filter_map(|slot| slot.handle.take())
-            .collect()
-    }
-
-    fn stop(&mut self, is_over: impl Fn(Instant) -> bool) -> Vec<Stopped<H>> {
-        let mut stopped = Vec::new();
-        for (entry, number) in self.slots.iter_mut().zip(0..) {
-            let Some(slot) = entry else { continue };
-            if deadline(slot.state).is_some_and(&is_over) {
-                let executed = entered(slot.state);
-                slot.state = State::Finished(executed);
-                let call = CallId {
-                    slot: number,
-                    generation: slot.generation,
-                };
-                stopped.push(Stopped {
-                    call,
-                    handle: slot.handle.take(),
-                    executed,
-                });
-            }
-        }
-        self.running -= stopped.len();
-        stopped
+        self.slots.iter_mut().flatten().filter_map(|slot| slot.handle.take()).collect()
     }
 
     fn slot(&mut self, call: CallId) -> Option<&mut Slot<H>> {
@@ -319,9 +278,7 @@ impl<R: Clone, H> ServerCalls<R, H> {
 
     /// Marks a running call as finished. `None` if it does not run.
     fn finish(&mut self, call: CallId, executed: Executed) -> Option<&mut Slot<H>> {
-        let slot = self
-            .slot(call)
-            .filter(|slot| deadline(slot.state).is_some())?;
+        let slot = self.slot(call).filter(|slot| deadline(slot.state).is_some())?;
         slot.state = State::Finished(executed);
         self.running -= 1;
         self.slot(call)
@@ -333,17 +290,10 @@ impl<R: Clone, H> ServerCalls<R, H> {
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        let new = Slot {
-            generation: call.generation,
-            state,
-            handle: None,
-        };
+        let new = Slot { generation: call.generation, state, handle: None };
         let old = self.slots[index].replace(new);
         self.running += usize::from(deadline(state).is_some());
-        self.running -= usize::from(
-            old.as_ref()
-                .is_some_and(|old| deadline(old.state).is_some()),
-        );
+        self.running -= usize::from(old.as_ref().is_some_and(|old| deadline(old.state).is_some()));
         old.and_then(|old| old.handle)
     }
 
@@ -363,13 +313,8 @@ impl<R: Clone, H> ServerCalls<R, H> {
             None => Ok(()),
             Some(slot) if is_older(call.generation, slot.generation) => Err(Refusal::Late),
             Some(slot) if slot.generation != call.generation => Ok(()),
-            Some(Slot {
-                state: State::Finished(Executed::No),
-                ..
-            }) => Err(Refusal::Late),
-            Some(_) => Err(Refusal::Violation(format!(
-                "call {call} was requested twice"
-            ))),
+            Some(Slot { state: State::Finished(Executed::No), .. }) => Err(Refusal::Late),
+            Some(_) => Err(Refusal::Violation(format!("call {call} was requested twice"))),
         }
     }
 
@@ -385,10 +330,7 @@ impl<R: Clone, H> ServerCalls<R, H> {
             let method = known.ok_or_else(|| {
                 Refusal::Violation(format!("method number {number} was never given a path"))
             })?;
-            return Ok(method
-                .route
-                .clone()
-                .ok_or_else(|| unimplemented_at(&method.path)));
+            return Ok(method.route.clone().ok_or_else(|| unimplemented_at(&method.path)));
         };
         if number > self.max_methods {
             return Err(Refusal::Violation(format!(
@@ -412,10 +354,8 @@ impl<R: Clone, H> ServerCalls<R, H> {
         if self.methods.len() <= number {
             self.methods.resize_with(number + 1, || None);
         }
-        let method = self.methods[number].get_or_insert_with(|| Method {
-            path: path.into(),
-            route: resolve(path),
-        });
+        let method = self.methods[number]
+            .get_or_insert_with(|| Method { path: path.into(), route: resolve(path) });
         if *method.path != *path {
             return Err(Refusal::Violation(format!(
                 "method number {number} stands for {} and cannot become {path}",
@@ -485,3 +425,6 @@ fn unimplemented_at(path: &str) -> Refusal {
         "{path} is not served here; is the service added to the server?"
     )))
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,10 +19,7 @@ pub struct Server;
 impl Server {
     /// A server without services.
     pub fn builder() -> Builder {
-        Builder {
-            services: Vec::new(),
-            config: ServerConfig::default(),
-        }
+        Builder { services: Vec::new(), config: ServerConfig::default() }
     }
 }
 
@@ -89,33 +86,16 @@ impl Builder {
         let mut listeners = Vec::new();
         for (transport, target) in targets {
             let listener = transport.listen(&target).await?;
-            listeners.push(Listening {
-                transport,
-                listener,
-            });
+            listeners.push(Listening { transport, listener });
         }
         let identity = Identity::new(self.config.random.clone());
-        Ok(Bound::new(
-            Shared {
-                router,
-                config: self.config,
-                identity,
-            },
-            listeners,
-        ))
+        Ok(Bound::new(Shared { router, config: self.config, identity }, listeners))
     }
 }
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<_> = self
-            .services
-            .iter()
-            .map(|one| one.descriptor().name)
-            .collect();
-        f.debug_struct("Builder")
-            .field("services", &names)
-            .field("config", &self.config)
-            .finish()
+        let names: Vec<_> = self.services.iter().map(|one| one.descriptor().name).collect();
+        f.debug_struct("Builder").field("services", &names).field("config", &self.config).finish()
     }
 }

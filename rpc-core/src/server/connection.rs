@@ -37,17 +37,8 @@ pub(super) struct Job {
 impl Peer {
     /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
     pub(super) async fn run(self: Arc<Self>, job: Job) {
-        let Job {
-            call,
-            route,
-            deadline,
-            body,
-        } = job;
-        if self
-            .intake
-            .with_calls(|calls| calls.enter(Instant::now(), call))
-            == Entry::Stop
-        {
+        let Job { call, route, deadline, body } = job;
+        if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;
         }
         let origin = Origin::Connection(Arc::clone(&self.origin));
@@ -64,16 +55,9 @@ impl Peer {
         let Answer::Send { in_flight } = returned else {
             return;
         };
-        let flush = if in_flight == 0 {
-            Flush::Now
-        } else {
-            Flush::Batch
-        };
+        let flush = if in_flight == 0 { Flush::Now } else { Flush::Batch };
         let message = self.response(call, outcome);
-        let mut outgoing = Outgoing {
-            message,
-            hints: SendHints::flush(flush),
-        };
+        let mut outgoing = Outgoing { message, hints: SendHints::flush(flush) };
         // An ended connection has no one to answer.
         while let Err(SendError::Full(back)) = self.connection.try_send(outgoing) {
             poll_fn(|cx| self.connection.poll_ready(cx)).await;
@@ -88,11 +72,7 @@ impl Peer {
                 refusal(call, &status.with_executed(Executed::Yes))
             }
             Ok(body) => {
-                let head = Head::Response {
-                    call,
-                    code: Code::Ok,
-                    executed: Executed::Yes,
-                };
+                let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
                 Message::with_body(head, body)
             }
             Err(status) => refusal(call, &status),
@@ -103,15 +83,7 @@ impl Peer {
 /// The RESPONSE that carries a status.
 pub(super) fn refusal(call: CallId, status: &Status) -> Message {
     // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
-    let code = if status.code() == Code::Ok {
-        Code::Unknown
-    } else {
-        status.code()
-    };
-    let head = Head::Response {
-        call,
-        code,
-        executed: status.executed(),
-    };
+    let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
+    let head = Head::Response { call, code, executed: status.executed() };
     Message::with_body(head, wire::status::encode(status))
 }

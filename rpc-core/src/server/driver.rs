@@ -110,9 +110,9 @@ impl Driver {
             Head::Cancel { call } => self.cancel(call),
             // The client takes no calls, so that it will take no more changes nothing.
             Head::GoAway { .. } => Ok(()),
-            Head::Response { call, .. } | Head::Cancelled { call, .. } => Err(format!(
-                "the client sent a message that only servers send, for call {call}"
-            )),
+            Head::Response { call, .. } | Head::Cancelled { call, .. } => {
+                Err(format!("the client sent a message that only servers send, for call {call}"))
+            }
         }
     }
 
@@ -123,20 +123,10 @@ impl Driver {
         body: Body,
         cx: &mut Context<'_>,
     ) {
-        let Admitted {
-            route,
-            deadline,
-            superseded,
-            ..
-        } = admitted;
+        let Admitted { route, deadline, superseded, .. } = admitted;
         superseded.into_iter().for_each(|handle| handle.abort());
         let inline_safe = route.method().inline_safe;
-        let run = Arc::clone(&self.peer).run(Job {
-            call,
-            route,
-            deadline,
-            body,
-        });
+        let run = Arc::clone(&self.peer).run(Job { call, route, deadline, body });
         let task = if inline_safe {
             // Most such handlers are ready at once and need no task.
             let mut run = Box::pin(run);
@@ -147,10 +137,7 @@ impl Driver {
         } else {
             tokio::spawn(run)
         };
-        let stopped = self
-            .peer
-            .intake
-            .with_calls(|calls| calls.attach(call, task.abort_handle()));
+        let stopped = self.peer.intake.with_calls(|calls| calls.attach(call, task.abort_handle()));
         stopped.into_iter().for_each(|handle| handle.abort());
     }
 
@@ -164,19 +151,10 @@ impl Driver {
     }
 
     fn cancel(&mut self, call: CallId) -> Step {
-        let cancelled = self
-            .peer
-            .intake
-            .with_calls(|calls| calls.handle_cancel(call))?;
-        cancelled
-            .handle
-            .into_iter()
-            .for_each(|handle| handle.abort());
+        let cancelled = self.peer.intake.with_calls(|calls| calls.handle_cancel(call))?;
+        cancelled.handle.into_iter().for_each(|handle| handle.abort());
         self.peer.connection.revoke(call);
-        let head = Head::Cancelled {
-            call,
-            executed: cancelled.executed,
-        };
+        let head = Head::Cancelled { call, executed: cancelled.executed };
         self.outbox.push_back(Message::bare(head));
         Ok(())
     }
@@ -187,20 +165,11 @@ impl Driver {
             let Poll::Ready(now) = self.alarm.poll(next, cx) else {
                 return;
             };
-            for stopped in self
-                .peer
-                .intake
-                .with_calls(|calls| calls.handle_timeout(now))
-            {
-                let Stopped {
-                    call,
-                    handle,
-                    executed,
-                } = stopped;
+            for stopped in self.peer.intake.with_calls(|calls| calls.handle_timeout(now)) {
+                let Stopped { call, handle, executed } = stopped;
                 handle.into_iter().for_each(|handle| handle.abort());
                 let status = Status::deadline_exceeded("the deadline passed while the handler ran");
-                self.outbox
-                    .push_back(refusal(call, &status.with_executed(executed)));
+                self.outbox.push_back(refusal(call, &status.with_executed(executed)));
             }
         }
     }
@@ -212,9 +181,7 @@ impl Driver {
         if shutdown.as_mut().poll(cx).is_ready() {
             self.shutdown = None;
             self.peer.intake.with_calls(|calls| calls.drain());
-            let head = Head::GoAway {
-                reason: GoAway::Draining,
-            };
+            let head = Head::GoAway { reason: GoAway::Draining };
             self.outbox.push_back(Message::bare(head));
         }
     }
@@ -245,19 +212,13 @@ impl Driver {
 
     /// Ends the connection and tells the client why.
     fn go_away(&self, violation: &str) {
-        let head = Head::GoAway {
-            reason: GoAway::ProtocolViolation,
-        };
+        let head = Head::GoAway { reason: GoAway::ProtocolViolation };
         let words = Bytes::copy_from_slice(violation.as_bytes());
         let message = Message::with_body(head, words.into());
         // Whether it arrives is up to the peer; the connection ends either way.
-        let _sent = self.peer.connection.try_send(Outgoing {
-            message,
-            hints: SendHints::default(),
-        });
-        self.peer
-            .connection
-            .close(Error::new(ErrorKind::PeerFault, violation));
+        let _sent =
+            self.peer.connection.try_send(Outgoing { message, hints: SendHints::default() });
+        self.peer.connection.close(Error::new(ErrorKind::PeerFault, violation));
     }
 }
 
@@ -276,9 +237,7 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         let cause = "the server stopped serving this connection";
-        self.peer
-            .connection
-            .close(Error::new(ErrorKind::Closed, cause));
+        self.peer.connection.close(Error::new(ErrorKind::Closed, cause));
         let handles = self.peer.intake.with_calls(|calls| calls.take_handles());
         handles.into_iter().for_each(|handle| handle.abort());
     }

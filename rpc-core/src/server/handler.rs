@@ -23,11 +23,7 @@ pub(crate) struct Handler {
 impl Handler {
     /// Enters the method's handler; it runs as it is polled.
     pub(crate) fn enter(service: &dyn Service, method: usize, request: Request<Body>) -> Self {
-        let path = service
-            .descriptor()
-            .methods
-            .get(method)
-            .map_or("", |method| method.path);
+        let path = service.descriptor().methods.get(method).map_or("", |method| method.path);
         let entered = catch_unwind(AssertUnwindSafe(|| service.call(method, request)))
             .map_err(|panic| Some(panicked(path, &*panic)));
         Self { path, entered }
@@ -38,9 +34,7 @@ impl Handler {
         let future = match &mut self.entered {
             Ok(future) => future,
             Err(status) => {
-                let status = status
-                    .take()
-                    .expect("a handler is not polled after it has ended");
+                let status = status.take().expect("a handler is not polled after it has ended");
                 return Poll::Ready(Err(status));
             }
         };
@@ -59,8 +53,6 @@ fn panicked(path: &str, panic: &(dyn Any + Send)) -> Status {
         .unwrap_or("(not a text)");
     error!(method = path, panic = message, "handler panicked");
     // The panic's own words stay here: they may hold what the caller must not see.
-    Status::internal(format!(
-        "the handler of {path} panicked; the server's log says why"
-    ))
-    .with_executed(Executed::Yes)
+    Status::internal(format!("the handler of {path} panicked; the server's log says why"))
+        .with_executed(Executed::Yes)
 }

@@ -83,14 +83,8 @@ impl PlacementHook for Intake {
         let Err(refusal) = self.check(announced) else {
             return Placement::Pool;
         };
-        let call = announced.head.call().unwrap_or(CallId {
-            slot: 0,
-            generation: 0,
-        });
-        self.refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((call, refusal));
+        let call = announced.head.call().unwrap_or(CallId { slot: 0, generation: 0 });
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push((call, refusal));
         Placement::Refuse
     }
 }
@@ -98,24 +92,12 @@ impl PlacementHook for Intake {
 /// What a REQUEST asks; any other head is none that a client sends with a body.
 fn announcement(head: &Head) -> Result<(Announcement<'_>, std::time::Duration), Refusal> {
     match head {
-        Head::Request {
-            call,
-            method,
-            path,
-            timeout,
-        } => {
+        Head::Request { call, method, path, timeout } => {
             let path = path.as_deref();
-            Ok((
-                Announcement {
-                    call: *call,
-                    method: *method,
-                    path,
-                },
-                *timeout,
-            ))
+            Ok((Announcement { call: *call, method: *method, path }, *timeout))
         }
-        other => Err(Refusal::Violation(format!(
-            "the client sent {other:?} where a request belongs"
-        ))),
+        other => {
+            Err(Refusal::Violation(format!("the client sent {other:?} where a request belongs")))
+        }
     }
 }

@@ -31,10 +31,7 @@ impl Router {
         let mut router = Self::default();
         for service in services {
             for (index, method) in service.descriptor().methods.iter().enumerate() {
-                let route = Route {
-                    service: Arc::clone(&service),
-                    index,
-                };
+                let route = Route { service: Arc::clone(&service), index };
                 router.add(method, route)?;
             }
         }

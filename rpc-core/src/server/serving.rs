@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use super::config::ServerConfig;
 use super::connection::Peer;
@@ -45,15 +45,8 @@ pub(super) struct Listening {
 
 impl Bound {
     pub(super) fn new(shared: Shared, listeners: Vec<Listening>) -> Self {
-        let targets = listeners
-            .iter()
-            .map(|one| one.listener.local_target().clone())
-            .collect();
-        Self {
-            shared: Arc::new(shared),
-            listeners,
-            targets,
-        }
+        let targets = listeners.iter().map(|one| one.listener.local_target().clone()).collect();
+        Self { shared: Arc::new(shared), listeners, targets }
     }
 
     /// Where the server listens, in the order of binding, with ports that the system chose filled in.
@@ -98,11 +91,7 @@ impl Bound {
         let mut outcome = Ok(());
         while let Some(ended) = acceptors.join_next().await {
             outcome = outcome.and(ended.unwrap_or_else(|panic| {
-                Err(Error::with_source(
-                    ErrorKind::Closed,
-                    "an accept loop failed",
-                    panic,
-                ))
+                Err(Error::with_source(ErrorKind::Closed, "an accept loop failed", panic))
             }));
         }
         outcome
@@ -111,9 +100,7 @@ impl Bound {
 
 impl std::fmt::Debug for Bound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bound")
-            .field("targets", &self.targets)
-            .finish_non_exhaustive()
+        f.debug_struct("Bound").field("targets", &self.targets).finish_non_exhaustive()
     }
 }
 
@@ -123,10 +110,7 @@ async fn accept(
     listening: Listening,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let Listening {
-        transport,
-        mut listener,
-    } = listening;
+    let Listening { transport, mut listener } = listening;
     let target = listener.local_target().clone();
     let handshakes = Arc::new(Semaphore::new(shared.config.max_handshakes.max(1)));
     let mut connections = JoinSet::new();
@@ -136,7 +120,10 @@ async fn accept(
         let accepted = tokio::select! {
             biased;
             _ = stopping.wait_for(|stop| *stop) => break,
-            Some(_ended) = connections.join_next() => continue,
+            Some(ended) = connections.join_next() => {
+                log_panic(&target, ended);
+                continue;
+            }
             accepted = next => accepted,
         };
         match accepted {
@@ -155,6 +142,13 @@ async fn accept(
     drain(&target, connections, shared.config.drain_timeout).await
 }
 
+/// A panic in a connection's task is a bug of this crate; it ends that connection and nothing else.
+fn log_panic(target: &Target, ended: Result<(), JoinError>) {
+    if let Err(panic) = ended {
+        error!(%target, %panic, "a connection's task failed");
+    }
+}
+
 /// The next connection, once fewer than the allowed number shake hands.
 async fn next_connection(
     listener: &mut dyn Listener,
@@ -171,7 +165,11 @@ async fn drain(
     mut connections: JoinSet<()>,
     limit: Duration,
 ) -> Result<(), Error> {
-    let all_ended = async { while connections.join_next().await.is_some() {} };
+    let all_ended = async {
+        while let Some(ended) = connections.join_next().await {
+            log_panic(target, ended);
+        }
+    };
     if timeout(limit, all_ended).await.is_ok() {
         return Ok(());
     }
@@ -221,17 +219,9 @@ impl Shared {
             connection.close(error.clone());
             return Err(error);
         }
-        let origin = Arc::new(ConnectionOrigin {
-            path: connection.path(),
-            transport,
-        });
+        let origin = Arc::new(ConnectionOrigin { path: connection.path(), transport });
         let max_reply = usize::try_from(peer.max_message_size).unwrap_or(usize::MAX);
-        let peer = Arc::new(Peer {
-            connection,
-            intake,
-            origin,
-            max_reply,
-        });
+        let peer = Arc::new(Peer { connection, intake, origin, max_reply });
         let shutdown = Box::pin(async move {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;

@@ -39,10 +39,7 @@ pub trait Staged {
 impl<S: Staged, P> PostQueue<S, P> {
     /// A queue over an empty stage and a poster.
     pub fn new(staged: S, poster: P) -> Self {
-        Self {
-            staged: Mutex::new(staged),
-            post: Mutex::new(poster),
-        }
+        Self { staged: Mutex::new(staged), post: Mutex::new(poster) }
     }
 
     /// Works on the stage under its lock. Keep it short: pushing, taking, counting.
@@ -129,9 +126,7 @@ mod loom_tests {
                     thread::spawn(move || push_and_post(&queue, item))
                 })
                 .collect();
-            threads
-                .into_iter()
-                .for_each(|thread| thread.join().expect("no panic"));
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
             assert!(queue.with_staged(|staged| staged.is_empty()));
             queue.post(|done, _| {
                 done.sort_unstable();

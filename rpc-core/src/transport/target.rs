@@ -19,10 +19,7 @@ pub struct Target {
 impl Target {
     /// A target from its parts.
     pub fn new(scheme: impl Into<String>, address: impl Into<String>) -> Self {
-        Self {
-            scheme: scheme.into(),
-            address: address.into(),
-        }
+        Self { scheme: scheme.into(), address: address.into() }
     }
 
     /// The transport's name.
@@ -44,13 +41,10 @@ impl FromStr for Target {
             let message = format!("target \"{text}\" {why}, write for example tcp://10.0.0.1:7000");
             Error::new(ErrorKind::InvalidInput, message)
         };
-        let (scheme, address) = text
-            .split_once("://")
-            .ok_or_else(|| invalid("names no transport"))?;
+        let (scheme, address) =
+            text.split_once("://").ok_or_else(|| invalid("names no transport"))?;
         if scheme.is_empty() || !scheme.bytes().all(|byte| byte.is_ascii_lowercase()) {
-            return Err(invalid(
-                "has a transport name that is not lower-case letters",
-            ));
+            return Err(invalid("has a transport name that is not lower-case letters"));
         }
         if address.is_empty() {
             return Err(invalid("has no address"));
@@ -71,12 +65,7 @@ mod tests {
 
     #[test]
     fn targets_print_as_they_parse() {
-        for text in [
-            "tcp://127.0.0.1:7000",
-            "tcp://[::1]:0",
-            "unix:///run/x.sock",
-            "mem://a",
-        ] {
+        for text in ["tcp://127.0.0.1:7000", "tcp://[::1]:0", "unix:///run/x.sock", "mem://a"] {
             assert_eq!(text.parse::<Target>().expect(text).to_string(), text);
         }
     }
@@ -87,9 +76,7 @@ mod tests {
             let error = text.parse::<Target>().expect_err(text);
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(
-                error
-                    .to_string()
-                    .ends_with("write for example tcp://10.0.0.1:7000"),
+                error.to_string().ends_with("write for example tcp://10.0.0.1:7000"),
                 "{error}"
             );
         }

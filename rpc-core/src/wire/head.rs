@@ -12,10 +12,7 @@ use crate::message::{CallId, GoAway, Head, MethodId};
 use crate::status::{Code, Executed};
 
 /// The call id of frames that are about no call.
-const NO_CALL: CallId = CallId {
-    slot: 0,
-    generation: 0,
-};
+const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
 
 /// Longest method path that is sent or accepted, in bytes.
 pub const MAX_PATH: usize = 1024;
@@ -23,49 +20,31 @@ pub const MAX_PATH: usize = 1024;
 /// The header of a message with this head; lengths of metadata and body are left zero.
 pub fn header(head: &Head) -> Header {
     match head {
-        Head::Request {
-            call,
-            method,
-            path,
-            timeout,
-        } => Header {
+        Head::Request { call, method, path, timeout } => Header {
             method: method.0,
             time_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
             tlv_len: path.as_deref().map_or(0, path_tlv_len),
             ..Header::new(Kind::Request, *call)
         },
-        Head::Response {
-            call,
-            code,
-            executed,
-        } => Header {
+        Head::Response { call, code, executed } => Header {
             flags: executed_flags(*executed),
             aux: u32::from(*code as u8),
             ..Header::new(Kind::Response, *call)
         },
         Head::Cancel { call } => Header::new(Kind::Cancel, *call),
-        Head::Cancelled { call, executed } => Header {
-            flags: executed_flags(*executed),
-            ..Header::new(Kind::Cancelled, *call)
-        },
-        Head::GoAway { reason } => Header {
-            aux: reason_number(*reason),
-            ..Header::new(Kind::GoAway, NO_CALL)
-        },
+        Head::Cancelled { call, executed } => {
+            Header { flags: executed_flags(*executed), ..Header::new(Kind::Cancelled, *call) }
+        }
+        Head::GoAway { reason } => {
+            Header { aux: reason_number(*reason), ..Header::new(Kind::GoAway, NO_CALL) }
+        }
     }
 }
 
 /// Appends the TLVs that [`header`] counted.
 pub fn encode_tlvs(head: &Head, out: &mut impl BufMut) {
-    if let Head::Request {
-        path: Some(path), ..
-    } = head
-    {
-        Tlv {
-            kind: METHOD_PATH,
-            value: path.as_bytes(),
-        }
-        .encode(out);
+    if let Head::Request { path: Some(path), .. } = head {
+        Tlv { kind: METHOD_PATH, value: path.as_bytes() }.encode(out);
     }
 }
 
@@ -84,25 +63,15 @@ pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
             path: path.map(|path| Cow::Owned(path.to_owned())),
             timeout: Duration::from_micros(header.time_us),
         },
-        Kind::Response => Head::Response {
-            call,
-            code: code(header.aux)?,
-            executed: executed(header.flags)?,
-        },
+        Kind::Response => {
+            Head::Response { call, code: code(header.aux)?, executed: executed(header.flags)? }
+        }
         Kind::Cancel => Head::Cancel { call },
-        Kind::Cancelled => Head::Cancelled {
-            call,
-            executed: executed(header.flags)?,
-        },
-        Kind::GoAway => Head::GoAway {
-            reason: reason(header.aux),
-        },
+        Kind::Cancelled => Head::Cancelled { call, executed: executed(header.flags)? },
+        Kind::GoAway => Head::GoAway { reason: reason(header.aux) },
         Kind::Data => {
             let reason = "it belongs to the transport";
-            return Err(WireError::UnexpectedKind {
-                kind: header.kind,
-                reason,
-            });
+            return Err(WireError::UnexpectedKind { kind: header.kind, reason });
         }
     })
 }
@@ -113,9 +82,7 @@ fn method_path(tlvs: &[u8]) -> Result<Option<&str>, WireError> {
     for tlv in Tlvs::new(tlvs) {
         let tlv = tlv?;
         if tlv.kind == METHOD_PATH {
-            let text = std::str::from_utf8(tlv.value)
-                .ok()
-                .filter(|text| text.len() <= MAX_PATH);
+            let text = std::str::from_utf8(tlv.value).ok().filter(|text| text.len() <= MAX_PATH);
             path = Some(text.ok_or(WireError::TlvValue(METHOD_PATH))?);
         } else if tlv.kind & MANDATORY != 0 {
             return Err(WireError::MandatoryTlv(tlv.kind));
@@ -125,11 +92,7 @@ fn method_path(tlvs: &[u8]) -> Result<Option<&str>, WireError> {
 }
 
 fn path_tlv_len(path: &str) -> u16 {
-    let len = Tlv {
-        kind: METHOD_PATH,
-        value: path.as_bytes(),
-    }
-    .encoded_len();
+    let len = Tlv { kind: METHOD_PATH, value: path.as_bytes() }.encoded_len();
     u16::try_from(len)
         .expect("paths are at most MAX_PATH bytes, checked when a method is registered")
 }
@@ -157,14 +120,13 @@ fn executed(flags: Flags) -> Result<Executed, WireError> {
 }
 
 fn code(number: u32) -> Result<Code, WireError> {
-    usize::try_from(number)
-        .ok()
-        .and_then(|index| Code::ALL.get(index).copied())
-        .ok_or(WireError::Field {
+    usize::try_from(number).ok().and_then(|index| Code::ALL.get(index).copied()).ok_or(
+        WireError::Field {
             field: "status code",
             value: u64::from(number),
             expected: "gRPC's are 0 to 16",
-        })
+        },
+    )
 }
 
 fn reason_number(reason: GoAway) -> u32 {
@@ -214,18 +176,11 @@ mod tests {
                     path: path.map(Cow::Owned),
                     timeout: Duration::from_micros(time_us),
                 }),
-            (call.clone(), code, executed.clone()).prop_map(|(call, code, executed)| {
-                Head::Response {
-                    call,
-                    code,
-                    executed,
-                }
-            }),
+            (call.clone(), code, executed.clone())
+                .prop_map(|(call, code, executed)| { Head::Response { call, code, executed } }),
             call.clone().prop_map(|call| Head::Cancel { call }),
             (call, executed).prop_map(|(call, executed)| Head::Cancelled { call, executed }),
-            any::<u32>().prop_map(|number| Head::GoAway {
-                reason: reason(number)
-            }),
+            any::<u32>().prop_map(|number| Head::GoAway { reason: reason(number) }),
         ]
     }
 
@@ -254,17 +209,9 @@ mod tests {
     fn unknown_optional_tlvs_are_skipped_and_mandatory_ones_refused() {
         let cancel = header(&Head::Cancel { call: NO_CALL });
         let mut tlvs = Vec::new();
-        Tlv {
-            kind: 0x1234,
-            value: b"later",
-        }
-        .encode(&mut tlvs);
+        Tlv { kind: 0x1234, value: b"later" }.encode(&mut tlvs);
         assert_eq!(decode(&cancel, &tlvs), Ok(Head::Cancel { call: NO_CALL }));
-        Tlv {
-            kind: 0x1234 | MANDATORY,
-            value: b"",
-        }
-        .encode(&mut tlvs);
+        Tlv { kind: 0x1234 | MANDATORY, value: b"" }.encode(&mut tlvs);
         assert_eq!(decode(&cancel, &tlvs), Err(WireError::MandatoryTlv(0x9234)));
     }
 
@@ -273,15 +220,8 @@ mod tests {
         let request = Header::new(Kind::Request, NO_CALL);
         for value in [&b"/\xff"[..], &[b'a'; MAX_PATH + 1]] {
             let mut tlvs = Vec::new();
-            Tlv {
-                kind: METHOD_PATH,
-                value,
-            }
-            .encode(&mut tlvs);
-            assert_eq!(
-                decode(&request, &tlvs),
-                Err(WireError::TlvValue(METHOD_PATH))
-            );
+            Tlv { kind: METHOD_PATH, value }.encode(&mut tlvs);
+            assert_eq!(decode(&request, &tlvs), Err(WireError::TlvValue(METHOD_PATH)));
         }
     }
 }

@@ -159,10 +159,7 @@ impl Header {
             kind: Kind::try_from(input.get_u8())?,
             flags: Flags(input.get_u8()),
             tlv_len: input.get_u16_le(),
-            call: CallId {
-                slot: input.get_u32_le(),
-                generation: input.get_u32_le(),
-            },
+            call: CallId { slot: input.get_u32_le(), generation: input.get_u32_le() },
             method: input.get_u32_le(),
             time_us: input.get_u64_le(),
             credits: input.get_u32_le(),
@@ -183,10 +180,7 @@ mod tests {
             kind: Kind::Data,
             flags: Flags(0x11),
             tlv_len: 0x2221,
-            call: CallId {
-                slot: 0x3433_3231,
-                generation: 0x4443_4241,
-            },
+            call: CallId { slot: 0x3433_3231, generation: 0x4443_4241 },
             method: 0x5453_5251,
             time_us: 0x6867_6665_6463_6261,
             credits: 0x7473_7271,

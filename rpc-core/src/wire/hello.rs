@@ -91,10 +91,7 @@ impl Hello {
         }
         let len = input.get_u32_le();
         if len > MAX_HELLO {
-            return Err(WireError::HelloLength {
-                len,
-                max: MAX_HELLO,
-            });
+            return Err(WireError::HelloLength { len, max: MAX_HELLO });
         }
         Ok(len as usize)
     }
@@ -141,10 +138,7 @@ mod tests {
     fn a_long_hello_is_refused_before_it_is_read() {
         let mut prefix = *b"VERBWIRE\0\0\0\0";
         prefix[8..].copy_from_slice(&(MAX_HELLO + 1).to_le_bytes());
-        let error = WireError::HelloLength {
-            len: MAX_HELLO + 1,
-            max: MAX_HELLO,
-        };
+        let error = WireError::HelloLength { len: MAX_HELLO + 1, max: MAX_HELLO };
         assert_eq!(Hello::decode_prefix(&prefix), Err(error));
     }
 }

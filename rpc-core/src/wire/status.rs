@@ -24,15 +24,9 @@ struct StatusBody {
 
 /// The body that carries `status`.
 pub fn encode(status: &Status) -> Body {
-    let details = if status.details().len() > MAX_DETAILS {
-        Bytes::new()
-    } else {
-        status.details().clone()
-    };
-    let body = StatusBody {
-        message: cut(status.message()).to_owned(),
-        details,
-    };
+    let details =
+        if status.details().len() > MAX_DETAILS { Bytes::new() } else { status.details().clone() };
+    let body = StatusBody { message: cut(status.message()).to_owned(), details };
     Bytes::from(body.encode_to_vec()).into()
 }
 
@@ -42,18 +36,15 @@ pub fn encode(status: &Status) -> Body {
 pub fn decode(code: Code, executed: Executed, body: Body) -> Status {
     match StatusBody::decode(body.reader()) {
         Ok(body) => Status::new(code, body.message).with_details(body.details),
-        Err(error) => Status::new(
-            code,
-            format!("(the peer's status message does not decode: {error})"),
-        ),
+        Err(error) => {
+            Status::new(code, format!("(the peer's status message does not decode: {error})"))
+        }
     }
     .with_executed(executed)
 }
 
 fn cut(message: &str) -> &str {
-    let end = (0..=MAX_MESSAGE.min(message.len()))
-        .rev()
-        .find(|at| message.is_char_boundary(*at));
+    let end = (0..=MAX_MESSAGE.min(message.len())).rev().find(|at| message.is_char_boundary(*at));
     &message[..end.unwrap_or(0)]
 }
 
@@ -73,28 +64,16 @@ mod tests {
     #[test]
     fn long_messages_are_cut_at_a_character() {
         let long = "ä".repeat(MAX_MESSAGE);
-        let received = decode(
-            Code::Internal,
-            Executed::Yes,
-            encode(&Status::internal(&long)),
-        );
+        let received = decode(Code::Internal, Executed::Yes, encode(&Status::internal(&long)));
         assert_eq!(received.message().len(), MAX_MESSAGE);
         let odd = format!("a{long}");
-        let received = decode(
-            Code::Internal,
-            Executed::Yes,
-            encode(&Status::internal(odd)),
-        );
+        let received = decode(Code::Internal, Executed::Yes, encode(&Status::internal(odd)));
         assert_eq!(received.message().len(), MAX_MESSAGE - 1);
     }
 
     #[test]
     fn a_broken_body_still_gives_the_code() {
-        let status = decode(
-            Code::NotFound,
-            Executed::Yes,
-            Bytes::from_static(b"\xff\xff").into(),
-        );
+        let status = decode(Code::NotFound, Executed::Yes, Bytes::from_static(b"\xff\xff").into());
         assert_eq!(status.code(), Code::NotFound);
         assert!(status.message().contains("does not decode"));
     }

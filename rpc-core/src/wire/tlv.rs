@@ -67,21 +67,14 @@ impl<'a> Tlvs<'a> {
 
     fn parse(&self) -> Result<Tlv<'a>, WireError> {
         let left = &self.block[self.at..];
-        let short = |needs| WireError::TlvLength {
-            at: self.at,
-            needs,
-            left: left.len(),
-        };
+        let short = |needs| WireError::TlvLength { at: self.at, needs, left: left.len() };
         let Some((head, rest)) = left.split_first_chunk::<TLV_HEADER_LEN>() else {
             return Err(short(TLV_HEADER_LEN));
         };
         let [kind_low, kind_high, len_low, len_high] = *head;
         let len = usize::from(u16::from_le_bytes([len_low, len_high]));
         let value = rest.get(..len).ok_or_else(|| short(TLV_HEADER_LEN + len))?;
-        Ok(Tlv {
-            kind: u16::from_le_bytes([kind_low, kind_high]),
-            value,
-        })
+        Ok(Tlv { kind: u16::from_le_bytes([kind_low, kind_high]), value })
     }
 }
 
@@ -107,16 +100,7 @@ mod tests {
 
     #[test]
     fn tlvs_come_back_in_order() {
-        let sent = [
-            Tlv {
-                kind: 1,
-                value: b"",
-            },
-            Tlv {
-                kind: METHOD_PATH,
-                value: b"/a/b",
-            },
-        ];
+        let sent = [Tlv { kind: 1, value: b"" }, Tlv { kind: METHOD_PATH, value: b"/a/b" }];
         let mut block = Vec::new();
         sent.iter().for_each(|tlv| tlv.encode(&mut block));
         let received: Result<Vec<_>, _> = Tlvs::new(&block).collect();
@@ -126,17 +110,10 @@ mod tests {
     #[test]
     fn a_block_cut_anywhere_is_an_error_and_then_ends() {
         let mut block = Vec::new();
-        Tlv {
-            kind: 9,
-            value: b"abc",
-        }
-        .encode(&mut block);
+        Tlv { kind: 9, value: b"abc" }.encode(&mut block);
         for cut in 1..block.len() {
             let mut tlvs = Tlvs::new(&block[..cut]);
-            assert!(
-                matches!(tlvs.next(), Some(Err(WireError::TlvLength { .. }))),
-                "cut at {cut}"
-            );
+            assert!(matches!(tlvs.next(), Some(Err(WireError::TlvLength { .. }))), "cut at {cut}");
             assert_eq!(tlvs.next(), None);
         }
     }

@@ -149,10 +149,7 @@ impl Connection for MemConnection {
                 queue.receiver = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            (
-                mem::take(&mut queue.messages),
-                mem::take(&mut queue.senders),
-            )
+            (mem::take(&mut queue.messages), mem::take(&mut queue.senders))
         };
         senders.into_iter().for_each(Waker::wake);
         let mut landing = 0;
@@ -175,14 +172,8 @@ impl Connection for MemConnection {
     fn close(&self, cause: Error) {
         let lost = Error::new(ErrorKind::Lost, "the peer closed the connection");
         self.inbox.lock().messages.clear();
-        self.inbox.end(Ended {
-            for_sender: lost.clone(),
-            for_receiver: cause.clone(),
-        });
-        self.outbox.end(Ended {
-            for_sender: cause,
-            for_receiver: lost,
-        });
+        self.inbox.end(Ended { for_sender: lost.clone(), for_receiver: cause.clone() });
+        self.outbox.end(Ended { for_sender: cause, for_receiver: lost });
     }
 
     fn retire(&self) -> BoxFuture<'static, ()> {

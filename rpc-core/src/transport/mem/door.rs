@@ -60,19 +60,13 @@ pub(super) struct MemListener {
 impl MemListener {
     pub(super) fn bind(target: &Target) -> Result<Self, Error> {
         let mut doors = doors();
-        if doors
-            .get(target.address())
-            .is_some_and(|door| door.strong_count() > 0)
-        {
+        if doors.get(target.address()).is_some_and(|door| door.strong_count() > 0) {
             let message = format!("{target} is in use in this process: take another name");
             return Err(Error::new(ErrorKind::LocalResource, message));
         }
         let door = Arc::new(Door::default());
         doors.insert(target.address().to_owned(), Arc::downgrade(&door));
-        Ok(Self {
-            target: target.clone(),
-            door,
-        })
+        Ok(Self { target: target.clone(), door })
     }
 }
 
@@ -118,19 +112,10 @@ impl Accepting for MemAccepting {
         let Self { target, knock } = *self;
         let (client_hello, server_hello) = (knock.local.hello.clone(), local.hello.clone());
         let (client, server) = MemConnection::pair(&target, knock.local, local);
-        let sent = knock.answer.send(Established {
-            connection: client,
-            peer: server_hello,
-        });
+        let sent = knock.answer.send(Established { connection: client, peer: server_hello });
         let outcome = match sent {
-            Ok(()) => Ok(Established {
-                connection: server,
-                peer: client_hello,
-            }),
-            Err(_gone) => Err(Error::new(
-                ErrorKind::Lost,
-                "the client gave up while it connected",
-            )),
+            Ok(()) => Ok(Established { connection: server, peer: client_hello }),
+            Err(_gone) => Err(Error::new(ErrorKind::Lost, "the client gave up while it connected")),
         };
         Box::pin(std::future::ready(outcome))
     }
