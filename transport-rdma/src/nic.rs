@@ -1,0 +1,458 @@
+//! The NIC seam: what the transport needs of a device that speaks verbs.
+//!
+//! Two sides implement it: `verbs` (rdma-sys) and `fabric` (a software NIC in this process). The names are
+//! those of the verbs manual pages, and so is the meaning, as far as soft-RoCE and soft-iWARP agree on it.
+//!
+//! # Contract
+//!
+//! **Who owns a buffer when.** A [`Sge`] names memory of a `NicBuf` (or of `Bytes`, later) and does not
+//! own it. From the moment a work request is passed to a post, successful or not, its memory belongs to the
+//! NIC. It comes back by the work request's completion, or by the completion of a later signalled one on the
+//! same send queue, or when [`Qp::destroy`] has returned. Nothing else proves it: neither a reply of the
+//! peer, nor a flush that is late, nor time.
+//!
+//! **What a completion proves.** Success of a send: the buffer may be reused, not that the peer has the data
+//! (soft-iWARP reports success of a SEND that its peer had no receive for). Success of a receive: the data is
+//! there, and so is every earlier Write of the peer on this queue pair. Failure: only `wr_id`, status and queue
+//! pair number are meaningful; the queue pair is dead.
+//!
+//! **What a failed post leaves behind.** An error says that this or a later work request of the batch was not
+//! taken; which of them the device executes is unknown. The queue pair must be moved to the error state, and
+//! every buffer of the batch belongs to the NIC until the queue pair is destroyed. Receives are used in the
+//! order of posting.
+//!
+//! **Ends.** After [`Qp::fail`] posted receives are flushed; work requests posted afterwards may complete as
+//! flushed or never. Flushes of a destroyed queue pair may still come, or never come: whoever polls discards
+//! by generation. There is no other way to wait for the end than with a bound.
+//!
+//! **Events.** Arming a queue that holds completions gives no event: poll until it is empty, arm, poll again,
+//! then wait. One armed queue gives at least one event for the next completion; more are harmless.
+//!
+//! All methods are callable from any thread. None blocks, except `destroy`, which runs on a thread that may.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use verbwire_core::Error;
+use verbwire_core::transport::BoxFuture;
+
+use crate::memory::{Lkey, Region, Rkey, Slab};
+
+/// Most scatter/gather entries of a work request: what soft-iWARP has, the least of all devices.
+pub const MAX_SGE: usize = 6;
+
+/// Most bytes of private data that a connect or accept carries on every kind of device.
+pub const MAX_PRIVATE_DATA: usize = 56;
+
+/// A device that was opened, with one protection domain.
+pub trait Nic: Send + Sync + 'static {
+    /// What the device can do, as it says itself.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Registers a slab's memory.
+    ///
+    /// # Errors
+    ///
+    /// The limit on locked memory, or on registrations, is reached.
+    fn register(&self, slab: &Slab, access: Access) -> Result<Box<dyn Region>, NicError>;
+
+    /// Makes a completion queue for `depth` completions.
+    ///
+    /// # Errors
+    ///
+    /// `depth` exceeds the device's `max_cqe`, or the device is out of queues.
+    fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError>;
+
+    /// Makes a queue pair whose sends and receives complete on `cq`. It is not connected yet; receives can be
+    /// posted at once.
+    ///
+    /// # Errors
+    ///
+    /// A depth exceeds the device's, or the device is out of queue pairs.
+    fn create_qp(&self, cq: &Arc<dyn Cq>, depths: Depths) -> Result<Arc<dyn Qp>, NicError>;
+}
+
+/// A completion queue with its completion channel.
+pub trait Cq: Send + Sync + 'static {
+    /// Appends up to `max` completions to `out`; returns how many. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// The queue is lost (overflow, device gone): every queue pair on it is dead.
+    fn poll(&self, out: &mut Vec<Wc>, max: usize) -> Result<usize, NicError>;
+
+    /// Asks for an event with the next completion.
+    ///
+    /// # Errors
+    ///
+    /// As for [`poll`](Self::poll).
+    fn arm(&self) -> Result<(), NicError>;
+
+    /// Waits for an event after [`arm`](Self::arm), and takes every event that is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`poll`](Self::poll).
+    fn poll_event(&self, cx: &mut Context<'_>) -> Poll<Result<(), NicError>>;
+
+    /// The implementation's own type, for [`Nic::create_qp`].
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A reliable connected queue pair.
+pub trait Qp: Send + Sync + 'static {
+    /// Its number on the device; reused after destruction.
+    fn number(&self) -> QpNumber;
+
+    /// Posts sends, in order. The caller counts free slots of the send queue and never posts more.
+    ///
+    /// # Errors
+    ///
+    /// See the contract: the queue pair is to be failed and destroyed.
+    fn post_send(&self, batch: &[SendWr]) -> Result<(), NicError>;
+
+    /// Posts receives, in order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_send`](Self::post_send).
+    fn post_recv(&self, batch: &[RecvWr]) -> Result<(), NicError>;
+
+    /// Moves the queue pair to the error state. Does nothing on one that is there.
+    fn fail(&self);
+
+    /// Destroys the queue pair. When this returns no NIC touches memory for it any more. May block; called
+    /// once, off the runtime's workers.
+    fn destroy(&self);
+
+    /// The implementation's own type, for the connection manager.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The connection manager: finds devices by address and connects queue pairs.
+pub trait Cm: Send + Sync + 'static {
+    /// Finds the device that leads to `address`.
+    ///
+    /// # Errors
+    ///
+    /// No device leads there; says so in words.
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Resolved>, Error>>;
+
+    /// Begins to listen at `address`.
+    ///
+    /// # Errors
+    ///
+    /// The address is in use, or belongs to no device.
+    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn CmListener>, Error>>;
+}
+
+/// A way to a peer, before the connection.
+pub trait Resolved: Send + 'static {
+    /// The device.
+    fn nic(&self) -> Arc<dyn Nic>;
+
+    /// Connects a queue pair of this device. Receives must be posted before.
+    ///
+    /// # Errors
+    ///
+    /// Refused, unreachable, or the private data of the refusal in words.
+    fn connect(
+        self: Box<Self>,
+        qp: Arc<dyn Qp>,
+        private_data: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Connected, Error>>;
+}
+
+/// Takes connect requests at one address.
+pub trait CmListener: Send + 'static {
+    /// The address, with the port that the system chose.
+    fn local_address(&self) -> &str;
+
+    /// The next connect request.
+    ///
+    /// # Errors
+    ///
+    /// The device is gone.
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, Error>>;
+}
+
+/// A peer that wants to connect.
+pub trait ConnectRequest: Send + 'static {
+    /// The device that it reached.
+    fn nic(&self) -> Arc<dyn Nic>;
+
+    /// Its address.
+    fn peer(&self) -> String;
+
+    /// What it sent along.
+    fn private_data(&self) -> &[u8];
+
+    /// Accepts with a queue pair of this device. Receives must be posted before. Ready when the connection
+    /// stands; the accepting side must not send before it has received.
+    ///
+    /// # Errors
+    ///
+    /// The peer gave up.
+    fn accept(
+        self: Box<Self>,
+        qp: Arc<dyn Qp>,
+        private_data: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Connected, Error>>;
+
+    /// Refuses; the peer is told `private_data`.
+    fn reject(self: Box<Self>, private_data: Vec<u8>);
+}
+
+/// A connected queue pair, as the connection manager sees it.
+pub struct Connected {
+    /// What the peer sent along with its answer.
+    pub private_data: Vec<u8>,
+    /// This side's and the peer's addresses.
+    pub addresses: (String, String),
+    /// What happens to the connection.
+    pub events: Box<dyn CmConnection>,
+}
+
+/// What happens to a connection.
+pub trait CmConnection: Send + 'static {
+    /// Ready when the peer has disconnected or the device says that the connection is over. A peer that dies
+    /// may never cause it.
+    fn poll_disconnected(&mut self, cx: &mut Context<'_>) -> Poll<Error>;
+
+    /// Disconnects; the peer is told if it can be reached.
+    fn disconnect(&mut self);
+}
+
+/// What a device can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The device's name, for example `rxe0`.
+    pub device: String,
+    /// What kind of wire it speaks.
+    pub wire: Wire,
+    /// Completions that a queue can hold.
+    pub max_cqe: u32,
+    /// Work requests that a send or receive queue can hold.
+    pub max_wr: u32,
+    /// Scatter/gather entries of a work request.
+    pub max_sge: usize,
+    /// Scatter/gather entries of a Read.
+    pub max_read_sge: usize,
+    /// Bytes that a send can carry in the work request itself.
+    pub max_inline: usize,
+    /// Whether fetch-add and compare-swap work.
+    pub atomics: Support,
+    /// Whether memory windows of type 2 work.
+    pub memory_windows: Support,
+    /// Whether Writes can carry immediate data.
+    pub write_with_immediate: Support,
+}
+
+/// Whether a device can do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No,
+}
+
+/// The kinds of wire that carry RDMA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// InfiniBand or RoCE: one protocol over two link layers.
+    InfiniBand,
+    /// iWARP, over TCP: the connecting side must send first, an empty receive queue is fatal, and a Write needs
+    /// its source until the peer has acknowledged the bytes.
+    Iwarp,
+}
+
+/// How a slab may be accessed by NICs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// By this side's own work requests only.
+    Local,
+    /// Also by Writes of peers.
+    RemoteWrite,
+}
+
+/// Depths of a queue pair's queues, in work requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depths {
+    /// Send queue.
+    pub send: u32,
+    /// Receive queue.
+    pub recv: u32,
+}
+
+/// A queue pair's number on its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QpNumber(pub u32);
+
+/// What a completion is recognised by: chosen by who posts, returned by the device as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WrId(pub u64);
+
+/// One run of registered memory in a work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sge {
+    /// First byte.
+    pub address: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// Key of its registration.
+    pub lkey: Lkey,
+}
+
+/// A work request for the send queue.
+#[derive(Debug, Clone)]
+pub struct SendWr {
+    /// Returned by its completion.
+    pub id: WrId,
+    /// What to do.
+    pub op: SendOp,
+    /// The memory, in order.
+    pub sges: Sges,
+    /// Whether success makes a completion. Failure always does.
+    pub signal: Signal,
+    /// Whether the bytes travel in the work request, so that the memory is free when the post returns.
+    pub inline: Inline,
+}
+
+/// What a send-queue work request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendOp {
+    /// Sends to the peer's next receive.
+    Send,
+    /// Writes to the peer's memory.
+    Write {
+        /// First byte at the peer.
+        address: u64,
+        /// Key of the peer's registration.
+        rkey: Rkey,
+    },
+}
+
+/// Whether a work request makes a completion when it succeeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// It does (`IBV_SEND_SIGNALED`).
+    Yes,
+    /// It does not: a later signalled one covers it.
+    No,
+}
+
+/// Whether a work request carries its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inline {
+    /// It does (`IBV_SEND_INLINE`).
+    Yes,
+    /// The NIC fetches them.
+    No,
+}
+
+/// A work request for the receive queue.
+#[derive(Debug, Clone, Copy)]
+pub struct RecvWr {
+    /// Returned by its completion.
+    pub id: WrId,
+    /// Where the message goes.
+    pub sge: Sge,
+}
+
+/// The scatter/gather list of a work request, held in place: no allocation per message.
+#[derive(Debug, Clone, Copy)]
+pub struct Sges {
+    entries: [Sge; MAX_SGE],
+    count: usize,
+}
+
+impl Sges {
+    /// A list of one entry.
+    pub fn one(sge: Sge) -> Self {
+        Self { entries: [sge; MAX_SGE], count: 1 }
+    }
+
+    /// Appends an entry. `false` if the list is full.
+    pub fn push(&mut self, sge: Sge) -> bool {
+        let Some(slot) = self.entries.get_mut(self.count) else { return false };
+        *slot = sge;
+        self.count += 1;
+        true
+    }
+
+    /// The entries in order.
+    pub fn as_slice(&self) -> &[Sge] {
+        &self.entries[..self.count]
+    }
+
+    /// Bytes over all entries.
+    pub fn total_len(&self) -> usize {
+        self.as_slice().iter().map(|sge| sge.len as usize).sum()
+    }
+}
+
+/// A work completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wc {
+    /// The work request's id.
+    pub id: WrId,
+    /// Its queue pair.
+    pub qp: QpNumber,
+    /// Received bytes (receives; 0 for sends), or why it failed.
+    pub result: Result<u32, WcStatus>,
+}
+
+/// Why a work request failed. Numbers of `enum ibv_wc_status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WcStatus(pub u32);
+
+impl WcStatus {
+    /// The receive buffer was shorter than the message.
+    pub const LOCAL_LENGTH: Self = Self(1);
+    /// Memory of this side that its registration does not allow.
+    pub const LOCAL_PROTECTION: Self = Self(4);
+    /// Not executed: the queue pair was in the error state.
+    pub const FLUSHED: Self = Self(5);
+    /// The peer refused the request.
+    pub const REMOTE_INVALID_REQUEST: Self = Self(9);
+    /// Memory of the peer that its registration does not allow.
+    pub const REMOTE_ACCESS: Self = Self(10);
+    /// The peer did not answer.
+    pub const RETRY_EXCEEDED: Self = Self(12);
+    /// The peer had no receive posted.
+    pub const RNR_RETRY_EXCEEDED: Self = Self(13);
+}
+
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match *self {
+            Self::LOCAL_LENGTH => "the message was longer than the receive buffer",
+            Self::LOCAL_PROTECTION => {
+                "local protection error: memory that is not registered for this"
+            }
+            Self::FLUSHED => "flushed: the queue pair was in the error state",
+            Self::REMOTE_INVALID_REQUEST => "the peer refused the request as invalid",
+            Self::REMOTE_ACCESS => "remote access error: no right to that memory of the peer",
+            Self::RETRY_EXCEEDED => "the peer did not answer (retries exceeded): is the path up?",
+            Self::RNR_RETRY_EXCEEDED => "the peer had no receive posted (RNR retries exceeded)",
+            Self(number) => return write!(f, "completion status {number}"),
+        };
+        f.write_str(words)
+    }
+}
+
+/// A verb that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{verb} failed: {reason}")]
+pub struct NicError {
+    /// The verb, for example `ibv_post_send`.
+    pub verb: &'static str,
+    /// Why, with errno and what to do about it where known.
+    pub reason: String,
+}
