@@ -11,3 +11,4 @@
 #[expect(unsafe_code, reason = "the fence around memory that a NIC can reach")]
 pub mod memory;
 pub mod nic;
+pub mod proto;

@@ -1,0 +1,7 @@
+//! The rules of a connection over RDMA, without device, clock or task.
+//!
+//! * [`credit`]: a sender never sends what its peer has no receive for.
+//! * [`send_queue`]: how many work requests fit, and which of them are signalled.
+
+pub mod credit;
+pub mod send_queue;
