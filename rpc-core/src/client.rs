@@ -23,3 +23,15 @@ pub use call::Call;
 pub use cancel::CancelHandle;
 pub use channel::Channel;
 pub use stub::Client;
+
+/// What the types promise to those who move them between tasks, checked when this compiles.
+const _: () = {
+    const fn send_and_sync<T: Send + Sync + 'static>() {}
+    const fn send_and_unpin<T: Send + Unpin + 'static>() {}
+    send_and_sync::<Channel>();
+    send_and_sync::<Client>();
+    send_and_sync::<CancelHandle>();
+    send_and_sync::<crate::Status>();
+    send_and_sync::<crate::Error>();
+    send_and_unpin::<Call<()>>();
+};

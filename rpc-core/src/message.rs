@@ -65,7 +65,7 @@ pub enum Head {
         /// The call to stop.
         call: CallId,
     },
-    /// Callee to caller, the answer to CANCEL where no RESPONSE went out before.
+    /// Callee to caller, the answer to every CANCEL. Behind a RESPONSE it is late and ignored.
     Cancelled {
         /// The call that was stopped.
         call: CallId,

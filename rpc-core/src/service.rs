@@ -43,6 +43,13 @@ impl ServiceDescriptor {
     pub const fn new(name: &'static str, methods: &'static [MethodDescriptor]) -> Self {
         Self { name, methods }
     }
+
+    /// Whether the same index names the same method in both. A name alone does not say so: two builds
+    /// of a service may differ.
+    pub(crate) fn has_same_paths(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+            || self.methods.iter().map(|one| one.path).eq(other.methods.iter().map(|one| one.path))
+    }
 }
 
 /// What is known of a method before it is called.

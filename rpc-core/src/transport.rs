@@ -14,6 +14,7 @@
 //!
 //! Later parts extend the seam by [`SendHints`] and by [`Connection::capability`], not by new methods.
 
+pub mod inbound;
 pub mod mem;
 pub mod post;
 mod target;

@@ -13,7 +13,7 @@ use tracing::debug;
 use super::link::Shared;
 use crate::alarm::Alarm;
 use crate::error::{Error, ErrorKind};
-use crate::message::{Head, Message};
+use crate::message::{CallId, Head, Message};
 use crate::transport::{Incoming, Outgoing, SendError, SendHints};
 
 /// Batches received in one poll before other tasks get their turn.
@@ -24,12 +24,19 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     received: Vec<Incoming>,
     wakers: Vec<Waker>,
+    revoked: Vec<CallId>,
     alarm: Alarm,
 }
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, received: Vec::new(), wakers: Vec::new(), alarm: Alarm::default() }
+        Self {
+            shared,
+            received: Vec::new(),
+            wakers: Vec::new(),
+            revoked: Vec::new(),
+            alarm: Alarm::default(),
+        }
     }
 
     /// Receives what is there. Ready with the cause when the connection has ended.
@@ -47,16 +54,19 @@ impl Driver {
 
     /// Hands a batch to its callers: the table is locked once, and they are woken afterwards.
     fn deliver(&mut self) {
-        let Self { shared, received, wakers, .. } = self;
-        let delivered: Result<(), String> = shared.table.with(|calls| {
+        let Self { shared, received, wakers, revoked, .. } = self;
+        let delivered: Result<(), Error> = shared.table.with(|calls| {
             for incoming in received.drain(..) {
-                wakers.extend(calls.handle_message(incoming.message)?);
+                let delivered = calls.handle_message(incoming.message)?;
+                wakers.extend(delivered.waker);
+                revoked.extend(delivered.revoke);
             }
             Ok(())
         });
+        revoked.drain(..).for_each(|call| shared.connection.revoke(call));
         wakers.drain(..).for_each(Waker::wake);
-        if let Err(violation) = delivered {
-            shared.connection.close(Error::new(ErrorKind::PeerFault, violation));
+        if let Err(cause) = delivered {
+            shared.connection.close(cause);
         }
     }
 

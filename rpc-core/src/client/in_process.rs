@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::link::expired_before_sending;
 use crate::buf::Body;
 use crate::request::{Origin, Received, Request};
 use crate::server::Handler;
@@ -52,6 +53,10 @@ impl InProcessCall {
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
         if matches!(self.stage, Stage::Ready { .. }) {
+            if Instant::now() >= self.deadline {
+                self.stage = Stage::Over;
+                return Poll::Ready(Err(expired_before_sending()));
+            }
             self.enter();
         }
         let handler = match &mut self.stage {

@@ -254,7 +254,8 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-fn expired_before_sending() -> Status {
+/// The status of a call that had no time left when it was to begin.
+pub(super) fn expired_before_sending() -> Status {
     Status::deadline_exceeded("the deadline passed before the request was sent")
         .with_executed(Executed::No)
 }

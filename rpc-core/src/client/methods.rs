@@ -9,7 +9,7 @@ use crate::service::ServiceDescriptor;
 /// The numbers given out on one connection.
 #[derive(Debug)]
 pub(super) struct MethodNumbers {
-    services: Vec<(&'static str, ServiceNumbers)>,
+    services: Vec<(&'static ServiceDescriptor, ServiceNumbers)>,
     next: u32,
     max: u32,
 }
@@ -31,7 +31,8 @@ impl MethodNumbers {
 
     /// The numbers of a service, given out now if it is new.
     pub(super) fn register(&mut self, service: &'static ServiceDescriptor) -> ServiceNumbers {
-        if let Some((_, numbers)) = self.services.iter().find(|(name, _)| *name == service.name) {
+        let known = self.services.iter().find(|(known, _)| known.has_same_paths(service));
+        if let Some((_, numbers)) = known {
             return *numbers;
         }
         let numbers = match u32::try_from(service.methods.len()) {
@@ -42,7 +43,7 @@ impl MethodNumbers {
             }
             _ => ServiceNumbers::None,
         };
-        self.services.push((service.name, numbers));
+        self.services.push((service, numbers));
         numbers
     }
 }
@@ -75,6 +76,17 @@ mod tests {
         assert_eq!(numbers.register(&TWO).method(1), MethodId(2));
         assert_eq!(numbers.register(&ONE).method(0), MethodId(3));
         assert_eq!(numbers.register(&TWO).method(0), MethodId(1));
+    }
+
+    #[test]
+    fn another_version_of_a_service_has_numbers_of_its_own() {
+        static TURNED: ServiceDescriptor = ServiceDescriptor::new(
+            "a.Two",
+            &[MethodDescriptor::new("B", "/a.Two/B"), MethodDescriptor::new("A", "/a.Two/A")],
+        );
+        let mut numbers = MethodNumbers::new(9);
+        assert_eq!(numbers.register(&TWO).method(0), MethodId(1));
+        assert_eq!(numbers.register(&TURNED).method(0), MethodId(3));
     }
 
     #[test]

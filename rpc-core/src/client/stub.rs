@@ -17,6 +17,7 @@ use crate::proto::deadlines::deadline_after;
 use crate::request::Request;
 use crate::service::{Service, ServiceDescriptor};
 use crate::status::{Executed, Status};
+use crate::wire::head::MAX_PATH;
 
 /// A channel with the methods of one service.
 #[derive(Debug, Clone)]
@@ -66,11 +67,13 @@ impl Client {
         timeout: Option<Duration>,
         body: Body,
     ) -> Result<Kind, Status> {
+        let path = self.service.methods[method].path;
+        check_path(path)?;
         link.shared().check_size(body.len())?;
         let timeout = timeout.unwrap_or(link.default_timeout());
         let unsent = Unsent {
             method: self.numbers.method(method),
-            path: self.service.methods[method].path,
+            path,
             body,
             deadline: deadline_after(Instant::now(), timeout),
         };
@@ -84,15 +87,21 @@ impl Client {
         timeout: Option<Duration>,
         body: Body,
     ) -> Result<Kind, Status> {
-        let offered = service.descriptor().name;
-        if offered != self.service.name {
-            let message = format!(
-                "{} is not in this process, {offered} is",
-                self.service.methods[method].path
-            );
+        let (offered, path) = (service.descriptor(), self.service.methods[method].path);
+        if offered.methods.get(method).is_none_or(|offered| offered.path != path) {
+            let message = format!("{path} is not in this process, another {} is", offered.name);
             return Err(Status::unimplemented(message).with_executed(Executed::No));
         }
         let deadline = deadline_after(Instant::now(), timeout.unwrap_or(IN_PROCESS_TIMEOUT));
         Ok(Kind::InProcess(InProcessCall::new(Arc::clone(service), method, body, deadline)))
     }
+}
+
+fn check_path(path: &str) -> Result<(), Status> {
+    if path.len() <= MAX_PATH {
+        return Ok(());
+    }
+    let message =
+        format!("a method path of {} bytes cannot be sent, at most {MAX_PATH} can", path.len());
+    Err(Status::invalid_argument(message).with_executed(Executed::No))
 }

@@ -93,8 +93,8 @@ mod loom_tests {
     fn respond(table: &Table, call: CallId) {
         let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
         let message = Message::with_body(head, Body::new());
-        let waker = table.with(|calls| calls.handle_message(message)).expect("no violation");
-        waker.into_iter().for_each(Waker::wake);
+        let delivered = table.with(|calls| calls.handle_message(message)).expect("no violation");
+        delivered.waker.into_iter().for_each(Waker::wake);
     }
 
     #[test]

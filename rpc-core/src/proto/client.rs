@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::calls::Slots;
 use super::deadlines::{Deadlines, Timer};
 use crate::buf::Body;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, GoAway, Head, Message, MethodId};
 use crate::status::{Code, Executed, Status};
 use crate::wire;
@@ -194,34 +194,40 @@ impl ClientCalls {
         }
     }
 
-    /// A message came in. Returns whom to wake.
+    /// A message came in.
     ///
     /// Messages about calls that have ended are late and ignored.
     ///
     /// # Errors
     ///
-    /// A message that a callee does not send, as words for a protocol violation.
-    pub fn handle_message(&mut self, message: Message) -> Result<Option<Waker>, String> {
+    /// Why the connection must end: a message that a callee does not send, or the callee's word that this
+    /// side broke the protocol.
+    pub fn handle_message(&mut self, message: Message) -> Result<Delivered, Error> {
         match message.head {
-            Head::Response { call, code: Code::Ok, .. } => {
-                self.learn(call);
-                Ok(self.finish(call, Ok(message.body)))
-            }
             Head::Response { call, code, executed } => {
                 self.learn(call);
-                Ok(self.finish(call, Err(wire::status::decode(code, executed, message.body))))
+                let outcome = match code {
+                    Code::Ok => Ok(message.body),
+                    _ => Err(wire::status::decode(code, executed, message.body)),
+                };
+                // A handler runs once the whole request is there, so only a refusal can overtake it.
+                let revoke = (executed == Executed::No).then_some(call);
+                Ok(Delivered { waker: self.finish(call, outcome), revoke })
             }
             Head::Cancelled { call, executed } => {
                 let status = Status::cancelled("the call was cancelled by its caller");
-                Ok(self.finish(call, Err(status.with_executed(executed))))
+                let waker = self.finish(call, Err(status.with_executed(executed)));
+                Ok(Delivered { waker, revoke: None })
             }
             Head::GoAway { reason } => {
                 let words = message.body.into_bytes();
-                self.go_away(reason, &String::from_utf8_lossy(&words));
-                Ok(None)
+                self.go_away(reason, &String::from_utf8_lossy(&words))?;
+                Ok(Delivered::default())
             }
             Head::Request { call, .. } | Head::Cancel { call } => {
-                Err(format!("the server sent a message that only clients send, for call {call}"))
+                let message =
+                    format!("the server sent a message that only clients send, for call {call}");
+                Err(Error::new(ErrorKind::PeerFault, message))
             }
         }
     }
@@ -255,9 +261,12 @@ impl ClientCalls {
 
     /// The connection is gone: every call ends with the first cause. Returns whom to wake.
     pub fn handle_closed(&mut self, cause: Error) -> Vec<Waker> {
-        if matches!(self.ended, Some(End::Closed(_))) {
-            return Vec::new();
-        }
+        let cause = match &self.ended {
+            None => cause,
+            // What the peer said before it closed is the first cause.
+            Some(End::GoAway(why)) => Error::with_source(cause.kind(), why.as_str(), cause),
+            Some(End::Closed(_)) => return Vec::new(),
+        };
         let mut wakers = Vec::new();
         let mut gone = Vec::new();
         for (call, caller) in self.calls.iter_mut() {
@@ -320,10 +329,13 @@ impl ClientCalls {
         waker
     }
 
-    fn go_away(&mut self, reason: GoAway, words: &str) {
+    fn go_away(&mut self, reason: GoAway, words: &str) -> Result<(), Error> {
         let why = match reason {
             GoAway::Draining => "the server is shutting down".to_owned(),
-            GoAway::ProtocolViolation => format!("the server ended the connection: {words}"),
+            GoAway::ProtocolViolation => {
+                let message = format!("the server ended the connection: {words}");
+                return Err(Error::new(ErrorKind::PeerFault, message));
+            }
             GoAway::Unknown(number) => {
                 format!("the server takes no more calls ({number}): {words}")
             }
@@ -331,7 +343,17 @@ impl ClientCalls {
         if self.ended.is_none() {
             self.ended = Some(End::GoAway(why));
         }
+        Ok(())
     }
+}
+
+/// What a message leaves to do.
+#[derive(Debug, Default)]
+pub struct Delivered {
+    /// Whom to wake.
+    pub waker: Option<Waker>,
+    /// The call whose request need not be sent to its end: it was refused.
+    pub revoke: Option<CallId>,
 }
 
 /// What became of the slot of a call.

@@ -44,6 +44,10 @@ impl Identity {
             incarnation: self.incarnation,
             connection: self.random.next_u64(),
             software: concat!("verbwire ", env!("CARGO_PKG_VERSION")).to_owned(),
+            // What only some transports have, they fill in themselves.
+            data_window: 0,
+            control_window: 0,
+            receive_len: 0,
         }
     }
 }

@@ -69,21 +69,21 @@ impl Peer {
         match outcome {
             Ok(body) if body.len() > self.max_reply => {
                 let status = too_large("reply", body.len(), self.max_reply, "client");
-                refusal(call, &status.with_executed(Executed::Yes))
+                self.refusal(call, &status.with_executed(Executed::Yes))
             }
             Ok(body) => {
                 let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
                 Message::with_body(head, body)
             }
-            Err(status) => refusal(call, &status),
+            Err(status) => self.refusal(call, &status),
         }
     }
-}
 
-/// The RESPONSE that carries a status.
-pub(super) fn refusal(call: CallId, status: &Status) -> Message {
-    // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
-    let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
-    let head = Head::Response { call, code, executed: status.executed() };
-    Message::with_body(head, wire::status::encode(status))
+    /// The RESPONSE that carries a status.
+    pub(super) fn refusal(&self, call: CallId, status: &Status) -> Message {
+        // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
+        let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
+        let head = Head::Response { call, code, executed: status.executed() };
+        Message::with_body(head, wire::status::encode(status, self.max_reply))
+    }
 }

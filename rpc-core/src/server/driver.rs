@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::connection::{Job, Peer, refusal};
+use super::connection::{Job, Peer};
 use crate::alarm::Alarm;
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
@@ -22,9 +22,13 @@ use crate::message::{CallId, GoAway, Head, Message};
 use crate::proto::server::{Admitted, Refusal, Stopped};
 use crate::status::Status;
 use crate::transport::{BoxFuture, Flush, Incoming, Outgoing, SendError, SendHints};
+use crate::wire;
 
 /// Batches received in one poll before other tasks get their turn.
 const BATCHES_PER_POLL: usize = 16;
+
+/// Longest explanation in a GOAWAY, in bytes: it may quote what the peer sent.
+const MAX_WORDS: usize = 1024;
 
 /// Drives one connection until it ends.
 pub(super) struct Driver {
@@ -65,7 +69,12 @@ impl Driver {
             let polled = self.peer.connection.poll_recv(cx, &mut self.received);
             let step = self.handle_received(cx);
             match (polled, step) {
-                (Poll::Ready(Err(cause)), _) => return Poll::Ready(cause),
+                (Poll::Ready(Err(cause)), _) => {
+                    if cause.is_peer_fault() {
+                        self.go_away(&cause.to_string());
+                    }
+                    return Poll::Ready(cause);
+                }
                 (_, Err(violation)) => self.go_away(&violation),
                 (Poll::Pending, Ok(())) => return Poll::Pending,
                 (Poll::Ready(Ok(())), Ok(())) => {}
@@ -143,7 +152,7 @@ impl Driver {
 
     fn refuse(&mut self, call: CallId, refused: Refusal) -> Step {
         match refused {
-            Refusal::Answer(status) => self.outbox.push_back(refusal(call, &status)),
+            Refusal::Answer(status) => self.outbox.push_back(self.peer.refusal(call, &status)),
             Refusal::Late => {}
             Refusal::Violation(violation) => return Err(violation),
         }
@@ -169,7 +178,7 @@ impl Driver {
                 let Stopped { call, handle, executed } = stopped;
                 handle.into_iter().for_each(|handle| handle.abort());
                 let status = Status::deadline_exceeded("the deadline passed while the handler ran");
-                self.outbox.push_back(refusal(call, &status.with_executed(executed)));
+                self.outbox.push_back(self.peer.refusal(call, &status.with_executed(executed)));
             }
         }
     }
@@ -213,8 +222,8 @@ impl Driver {
     /// Ends the connection and tells the client why.
     fn go_away(&self, violation: &str) {
         let head = Head::GoAway { reason: GoAway::ProtocolViolation };
-        let words = Bytes::copy_from_slice(violation.as_bytes());
-        let message = Message::with_body(head, words.into());
+        let words = wire::cut(violation, MAX_WORDS);
+        let message = Message::with_body(head, Bytes::copy_from_slice(words.as_bytes()).into());
         // Whether it arrives is up to the peer; the connection ends either way.
         let _sent =
             self.peer.connection.try_send(Outgoing { message, hints: SendHints::default() });

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use tracing::error;
 
 use crate::buf::Body;
-use crate::request::Request;
+use crate::request::{Request, Response};
 use crate::service::{HandlerFuture, Service};
-use crate::status::{Executed, Status};
+use crate::status::{Code, Executed, Status};
 
 /// A handler from its entry to its return.
 ///
@@ -39,10 +39,20 @@ impl Handler {
             }
         };
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(outcome) => outcome.map_ok(crate::request::Response::into_inner),
+            Ok(outcome) => outcome.map_ok(Response::into_inner).map_err(not_ok),
             Err(panic) => Poll::Ready(Err(panicked(self.path, &*panic))),
         }
     }
+}
+
+/// A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
+fn not_ok(status: Status) -> Status {
+    if status.code() != Code::Ok {
+        return status;
+    }
+    Status::unknown(status.message())
+        .with_details(status.details().clone())
+        .with_executed(status.executed())
 }
 
 fn panicked(path: &str, panic: &(dyn Any + Send)) -> Status {

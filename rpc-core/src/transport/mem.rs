@@ -39,6 +39,8 @@ impl Transport for MemTransport {
             let deadline = local.deadline;
             let (answer, answered) = oneshot::channel();
             door.knock(Knock { local, answer });
+            // Who waits must not keep the door: with its listener goes the knock, and the wait ends.
+            drop(door);
             match timeout_at(deadline, answered).await {
                 Ok(Ok(established)) => Ok(established),
                 Ok(Err(_gone)) => Err(Error::new(

@@ -69,7 +69,7 @@ pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
         Kind::Cancel => Head::Cancel { call },
         Kind::Cancelled => Head::Cancelled { call, executed: executed(header.flags)? },
         Kind::GoAway => Head::GoAway { reason: reason(header.aux) },
-        Kind::Data => {
+        Kind::Data | Kind::Credit => {
             let reason = "it belongs to the transport";
             return Err(WireError::UnexpectedKind { kind: header.kind, reason });
         }
@@ -93,8 +93,7 @@ fn method_path(tlvs: &[u8]) -> Result<Option<&str>, WireError> {
 
 fn path_tlv_len(path: &str) -> u16 {
     let len = Tlv { kind: METHOD_PATH, value: path.as_bytes() }.encoded_len();
-    u16::try_from(len)
-        .expect("paths are at most MAX_PATH bytes, checked when a method is registered")
+    u16::try_from(len).expect("paths are at most MAX_PATH bytes, checked when a call is made")
 }
 
 fn executed_flags(executed: Executed) -> Flags {

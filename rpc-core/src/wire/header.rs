@@ -44,6 +44,8 @@ pub enum Kind {
     GoAway = 0x05,
     /// A piece of the body of a frame that was sent with [`Flags::BODY_FOLLOWS`].
     Data = 0x40,
+    /// Over RDMA: nothing but the count of re-posted receives that every header carries there.
+    Credit = 0x41,
 }
 
 impl TryFrom<u8> for Kind {
@@ -57,6 +59,7 @@ impl TryFrom<u8> for Kind {
             0x04 => Self::Cancelled,
             0x05 => Self::GoAway,
             0x40 => Self::Data,
+            0x41 => Self::Credit,
             unknown => return Err(WireError::UnknownKind(unknown)),
         })
     }
@@ -208,7 +211,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_are_refused_by_number() {
-        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x05 | 0x40)) {
+        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x05 | 0x40 | 0x41)) {
             let mut bytes = [0; HEADER_LEN];
             bytes[0] = byte;
             assert_eq!(Header::decode(&bytes), Err(WireError::UnknownKind(byte)));

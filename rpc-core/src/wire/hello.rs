@@ -64,6 +64,15 @@ pub struct Hello {
     /// Name and version of the software, for error messages.
     #[prost(string, tag = "12")]
     pub software: String,
+    /// RDMA: data frames that it has receives for at a time; 0 on transports without credits.
+    #[prost(uint32, tag = "13")]
+    pub data_window: u32,
+    /// RDMA: control frames that it has receives for at a time, apart from data; 0 as above.
+    #[prost(uint32, tag = "14")]
+    pub control_window: u32,
+    /// RDMA: length of its receives, which a whole frame must fit into; 0 as above.
+    #[prost(uint32, tag = "15")]
+    pub receive_len: u32,
 }
 
 impl Hello {

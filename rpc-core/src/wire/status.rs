@@ -9,10 +9,15 @@ use prost::Message as _;
 use crate::buf::Body;
 use crate::status::{Code, Executed, Status};
 
-/// Longest message that is sent, in bytes; a longer one is cut, since no limit of the peer may stop a status.
-const MAX_MESSAGE: usize = 4096;
-/// Longest details that are sent; longer ones are left out, since half a protobuf message is none.
-const MAX_DETAILS: usize = 16 * 1024;
+/// Longest body of a status that every side accepts, whatever its `max_message_size`: no limit may keep a
+/// caller from learning how its call ended.
+pub const ALWAYS_ACCEPTED: usize = 4096;
+
+/// Longest message that is sent, in bytes; a longer one is cut.
+const MAX_MESSAGE: usize = 2048;
+
+/// More than the tags and lengths of both fields take.
+const FRAMING: usize = 16;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct StatusBody {
@@ -22,12 +27,15 @@ struct StatusBody {
     details: Bytes,
 }
 
-/// The body that carries `status`.
-pub fn encode(status: &Status) -> Body {
+/// The body that carries `status` to a peer that accepts `max_message_size` bytes.
+///
+/// Details that do not fit are left out, since half a protobuf message is none.
+pub fn encode(status: &Status, max_message_size: usize) -> Body {
+    let message = super::cut(status.message(), MAX_MESSAGE).to_owned();
+    let room = max_message_size.max(ALWAYS_ACCEPTED) - FRAMING - message.len();
     let details =
-        if status.details().len() > MAX_DETAILS { Bytes::new() } else { status.details().clone() };
-    let body = StatusBody { message: cut(status.message()).to_owned(), details };
-    Bytes::from(body.encode_to_vec()).into()
+        if status.details().len() <= room { status.details().clone() } else { Bytes::new() };
+    Bytes::from(StatusBody { message, details }.encode_to_vec()).into()
 }
 
 /// The status of a RESPONSE with `code` and `body`.
@@ -43,11 +51,6 @@ pub fn decode(code: Code, executed: Executed, body: Body) -> Status {
     .with_executed(executed)
 }
 
-fn cut(message: &str) -> &str {
-    let end = (0..=MAX_MESSAGE.min(message.len())).rev().find(|at| message.is_char_boundary(*at));
-    &message[..end.unwrap_or(0)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,7 +58,7 @@ mod tests {
     #[test]
     fn message_and_details_survive() {
         let sent = Status::aborted("größer %").with_details(&b"\x08\x0a"[..]);
-        let received = decode(Code::Aborted, Executed::Yes, encode(&sent));
+        let received = decode(Code::Aborted, Executed::Yes, encode(&sent, 4096));
         assert_eq!(received.message(), "größer %");
         assert_eq!(received.details(), &b"\x08\x0a"[..]);
         assert_eq!(received.executed(), Executed::Yes);
@@ -64,11 +67,22 @@ mod tests {
     #[test]
     fn long_messages_are_cut_at_a_character() {
         let long = "ä".repeat(MAX_MESSAGE);
-        let received = decode(Code::Internal, Executed::Yes, encode(&Status::internal(&long)));
+        let received = decode(Code::Internal, Executed::Yes, encode(&Status::internal(&long), 0));
         assert_eq!(received.message().len(), MAX_MESSAGE);
         let odd = format!("a{long}");
-        let received = decode(Code::Internal, Executed::Yes, encode(&Status::internal(odd)));
+        let received = decode(Code::Internal, Executed::Yes, encode(&Status::internal(odd), 0));
         assert_eq!(received.message().len(), MAX_MESSAGE - 1);
+    }
+
+    #[test]
+    fn details_that_the_peer_would_not_accept_are_left_out() {
+        let sent = Status::aborted("why").with_details(vec![7; 5000]);
+        for (max, expected) in [(0, 0), (5000, 0), (5100, 5000), (usize::MAX, 5000)] {
+            let body = encode(&sent, max);
+            assert!(body.len() <= max.max(ALWAYS_ACCEPTED));
+            let received = decode(Code::Aborted, Executed::Yes, body);
+            assert_eq!(received.details().len(), expected, "limit {max}");
+        }
     }
 
     #[test]

@@ -52,6 +52,21 @@ impl Tlv<'_> {
     }
 }
 
+/// Checks the TLVs of a frame that knows none: all must be well-formed, and none mandatory.
+///
+/// # Errors
+///
+/// The first one that is not.
+pub fn check_optional(block: &[u8]) -> Result<(), WireError> {
+    for tlv in Tlvs::new(block) {
+        let kind = tlv?.kind;
+        if kind & MANDATORY != 0 {
+            return Err(WireError::MandatoryTlv(kind));
+        }
+    }
+    Ok(())
+}
+
 /// Walks the TLVs of a block; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct Tlvs<'a> {

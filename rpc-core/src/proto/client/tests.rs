@@ -37,7 +37,7 @@ fn reply(call: CallId) -> Message {
 
 fn failure(call: CallId) -> Message {
     let head = Head::Response { call, code: Code::NotFound, executed: Executed::Yes };
-    Message::with_body(head, wire::status::encode(&Status::not_found("no block 7")))
+    Message::with_body(head, wire::status::encode(&Status::not_found("no block 7"), 0))
 }
 
 fn go_away(reason: GoAway, words: &'static str) -> Message {
@@ -62,7 +62,7 @@ fn a_reply_wakes_its_caller_and_frees_the_slot() {
     let begun = calls.begin(MethodId(1), later(), Arc::clone(&counter).into()).expect("open");
     assert!(calls.poll_outcome(begun.call, Waker::noop()).is_pending());
     assert!(calls.poll_outcome(begun.call, &Arc::clone(&counter).into()).is_pending());
-    calls.handle_message(reply(begun.call)).expect("valid").expect("a waker").wake();
+    calls.handle_message(reply(begun.call)).expect("valid").waker.expect("a waker").wake();
     assert_eq!(counter.0.load(Ordering::Relaxed), 1);
     assert_eq!(outcome(&mut calls, begun.call).expect("a reply").into_bytes(), "reply");
     assert_eq!(begin(&mut calls, later()).slot, begun.call.slot);
@@ -85,7 +85,7 @@ fn late_messages_change_nothing() {
     calls.handle_message(reply(call)).expect("valid");
     calls.handle_message(failure(call)).expect("late");
     outcome(&mut calls, call).expect("the first answer counts");
-    assert!(calls.handle_message(reply(call)).expect("late").is_none());
+    assert!(calls.handle_message(reply(call)).expect("late").waker.is_none());
     let reused = begin(&mut calls, later());
     assert_eq!(reused.slot, call.slot);
     calls.handle_message(reply(call)).expect("late");
@@ -136,7 +136,7 @@ fn a_dropped_call_holds_its_slot_until_its_cancel_is_sent() {
     let call = begin(&mut calls, later());
     assert_eq!(calls.abandon(call), Slot::Held);
     assert_ne!(begin(&mut calls, later()).slot, call.slot);
-    assert!(calls.handle_message(reply(call)).expect("late").is_none());
+    assert!(calls.handle_message(reply(call)).expect("late").waker.is_none());
     assert_eq!(calls.poll_cancel(), Some(call));
     assert_eq!(calls.handle_cancel_sent(), Slot::Freed);
     assert_eq!(calls.poll_cancel(), None);
@@ -212,11 +212,22 @@ fn after_go_away_running_calls_finish_and_none_begins() {
 }
 
 #[test]
-fn the_servers_words_about_a_violation_reach_the_caller() {
+fn the_servers_words_about_a_violation_end_the_connection() {
     let mut calls = ClientCalls::default();
-    calls.handle_message(go_away(GoAway::ProtocolViolation, "call 1.0 twice")).expect("valid");
-    let refused = calls.begin(MethodId(1), later(), noop()).expect_err("gone");
-    assert!(refused.message().contains("call 1.0 twice"), "{refused}");
+    let message = go_away(GoAway::ProtocolViolation, "call 1.0 was requested twice");
+    let cause = calls.handle_message(message).expect_err("the end");
+    assert!(cause.is_peer_fault());
+    assert!(cause.to_string().contains("call 1.0 was requested twice"), "{cause}");
+}
+
+#[test]
+fn a_refused_request_need_not_be_sent_to_its_end() {
+    let mut calls = ClientCalls::default();
+    let call = begin(&mut calls, later());
+    let head = Head::Response { call, code: Code::ResourceExhausted, executed: Executed::No };
+    let delivered = calls.handle_message(Message::bare(head)).expect("valid");
+    assert_eq!(delivered.revoke, Some(call));
+    assert_eq!(calls.handle_message(reply(call)).expect("late").revoke, None);
 }
 
 #[test]

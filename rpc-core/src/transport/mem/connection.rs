@@ -12,6 +12,7 @@ use crate::transport::{
     Announced, BoxFuture, Connection, Incoming, LocalSide, Outgoing, Path, Placement,
     PlacementHook, SendError, Target,
 };
+use crate::wire::status::ALWAYS_ACCEPTED;
 use crate::wire::{Hello, WireError};
 
 /// Messages that wait in one direction before the sender is told to wait. Bodies are held by reference.
@@ -92,7 +93,7 @@ impl MemConnection {
     /// Whether a received message is to be delivered.
     fn check(&self, message: &Message, landing: usize) -> Result<bool, Error> {
         let len = message.body.len();
-        let max = self.limits.max_message_size;
+        let max = self.limits.max_message_size.max(ALWAYS_ACCEPTED as u64);
         if len as u64 > max {
             let error = WireError::TooLong {
                 what: "message body",

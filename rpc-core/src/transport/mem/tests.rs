@@ -84,14 +84,17 @@ async fn a_full_queue_gives_the_message_back_and_wakes_when_there_is_room() {
 
 #[tokio::test]
 async fn a_body_beyond_the_limit_ends_the_connection_with_both_numbers() {
-    let limits = Limits { max_message_size: 10, ..Limits::default() };
+    let limits = Limits { max_message_size: 5000, ..Limits::default() };
     let (client, server) = pair("limit", &limits).await;
     let mut long = cancel(0);
-    long.message.body = Body::from(bytes::Bytes::from_static(b"eleven byte"));
+    long.message.body = Body::from(bytes::Bytes::from(vec![0; 5001]));
     client.try_send(long).expect("the sender's core checks, not the transport");
     assert!(receive(&*server).await.expect("nothing yet").is_empty());
     let cause = receive(&*server).await.expect_err("violation");
-    assert_eq!(cause.to_string(), "message body of 11 bytes exceeds max_message_size of 10 bytes");
+    assert_eq!(
+        cause.to_string(),
+        "message body of 5001 bytes exceeds max_message_size of 5000 bytes"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,121 @@
+//! A block store and its client in one program: large `bytes` fields, deadlines, and what to do after a failure.
+//!
+//!     block-store [TARGET]              default: tcp://127.0.0.1:0, a port that the system chooses
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use blockstore::block_store_client::BlockStoreClient;
+use blockstore::block_store_server::{BlockStore, BlockStoreServer};
+use blockstore::{ReadBlockReply, ReadBlockRequest, WriteBlockReply, WriteBlockRequest};
+use bytes::Bytes;
+use verbwire::{Code, Executed, Request, Response, Server, Status};
+
+mod blockstore {
+    verbwire::include_proto!("blockstore");
+}
+
+const BLOCK_SIZE: usize = 1 << 20;
+
+#[derive(Default)]
+struct Blocks(Mutex<BTreeMap<u64, Bytes>>);
+
+impl BlockStore for Blocks {
+    async fn write_block(
+        &self,
+        request: Request<WriteBlockRequest>,
+    ) -> Result<Response<WriteBlockReply>, Status> {
+        let WriteBlockRequest { block, data } = request.into_inner();
+        if data.len() != BLOCK_SIZE {
+            let len = data.len();
+            let why = format!("block {block} has {len} bytes, {BLOCK_SIZE} are needed");
+            return Err(Status::invalid_argument(why));
+        }
+        let len = data.len() as u64;
+        // `data` is the memory that the message arrived in: keeping it copies nothing.
+        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.insert(block, data);
+        Ok(Response::new(WriteBlockReply { len }))
+    }
+
+    async fn read_block(
+        &self,
+        request: Request<ReadBlockRequest>,
+    ) -> Result<Response<ReadBlockReply>, Status> {
+        let block = request.get_ref().block;
+        let blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match blocks.get(&block) {
+            Some(data) => Ok(Response::new(ReadBlockReply { data: data.clone() })),
+            None => Err(Status::not_found(format!("block {block} was never written"))),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let target = std::env::args().nth(1);
+    match run(target.as_deref().unwrap_or("tcp://127.0.0.1:0")).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("block-store: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(target: &str) -> Result<(), Box<dyn Error>> {
+    let bound = Server::builder()
+        .add_service(BlockStoreServer::new(Blocks::default()))
+        // A MiB of payload and the few bytes around it.
+        .max_message_size(BLOCK_SIZE + 1024)
+        .bind(&[target])
+        .await?;
+    let target = bound.local_targets()[0].to_string();
+    let server = tokio::spawn(bound.serve());
+
+    let store = BlockStoreClient::new(verbwire::connect(&target).await?);
+    write_and_read(&store).await?;
+    read_missing(&store).await;
+    server.abort();
+    Ok(())
+}
+
+/// Fills a block in memory that the transport sends as it is, writes it and reads it back.
+async fn write_and_read(store: &BlockStoreClient) -> Result<(), Status> {
+    let mut buffer = store.channel().alloc(BLOCK_SIZE).await?;
+    buffer.fill(7);
+    let data = buffer.freeze();
+    let len = write_block(store, 42, data.clone()).await?;
+    let read = store.read_block(ReadBlockRequest { block: 42 }).await?;
+    assert_eq!(read.into_inner().data, data);
+    println!("wrote block 42 and read its {len} bytes back");
+    Ok(())
+}
+
+/// Writes a block, and once more if the first try failed on its way. `WriteBlock` is idempotent; a call that
+/// is not may be repeated only after `Executed::No`.
+async fn write_block(store: &BlockStoreClient, block: u64, data: Bytes) -> Result<u64, Status> {
+    let attempt = || {
+        let data = data.clone();
+        let mut request = Request::new(WriteBlockRequest { block, data });
+        request.set_timeout(Duration::from_millis(500));
+        store.write_block(request)
+    };
+    let written = match attempt().await {
+        Err(status) if status.executed() != Executed::Yes => attempt().await?,
+        first => first?,
+    };
+    Ok(written.into_inner().len)
+}
+
+/// Reads what is not there: the server's status arrives as it was returned.
+async fn read_missing(store: &BlockStoreClient) {
+    match store.read_block(ReadBlockRequest { block: 7 }).await {
+        Ok(_) => println!("block 7 is there, although nobody wrote it"),
+        Err(status) if status.code() == Code::NotFound => println!("{status}"),
+        Err(status) => println!("cannot read block 7: {status}"),
+    }
+}
