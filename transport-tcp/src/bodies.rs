@@ -5,19 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use verbwire_core::buf::Body;
 use verbwire_core::message::{CallId, Message};
-use verbwire_core::transport::Placement;
+use verbwire_core::transport::{Announced, Placement, PlacementHook};
 use verbwire_core::wire::Header;
 use verbwire_core::wire::header::Flags;
 
 use crate::error::FrameError;
+use crate::landing::LandingPool;
 
 /// The bodies of one connection that have begun and not ended.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     limit: usize,
+    /// Memory of all landing buffers, by the lengths that were announced.
+    landing: usize,
+    pool: Arc<LandingPool>,
     open: BTreeMap<CallId, Arriving>,
 }
 
@@ -34,7 +39,7 @@ pub(crate) struct Arriving {
 /// Where the bytes of a body go.
 #[derive(Debug)]
 enum Place {
-    /// Into memory of exactly the body's length, of which this much is filled.
+    /// Into memory for the whole body, of which this much is filled.
     Landing(Vec<u8>),
     /// Nowhere; this many have come.
     Sink(usize),
@@ -50,12 +55,9 @@ pub(crate) struct Piece {
 }
 
 impl Bodies {
-    /// No bodies yet, and at most `limit` at a time.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            open: BTreeMap::new(),
-        }
+    /// No bodies yet, and at most `limit` at a time, in memory of `pool`.
+    pub(crate) fn new(limit: usize, pool: Arc<LandingPool>) -> Self {
+        Self { limit, landing: 0, pool, open: BTreeMap::new() }
     }
 
     /// Begins the body of a message for `call`, `len` bytes, which the caller has checked.
@@ -64,7 +66,7 @@ impl Bodies {
         call: CallId,
         message: Message,
         len: usize,
-        place: impl FnOnce(&Message) -> Placement,
+        hook: &dyn PlacementHook,
     ) -> Result<(), FrameError> {
         let limit = self.limit;
         let is_full = self.open.len() >= limit;
@@ -74,15 +76,15 @@ impl Bodies {
         if is_full {
             return Err(FrameError::TooManyBodies { limit });
         }
-        let place = match place(&message) {
-            Placement::Pool => Place::Landing(Vec::with_capacity(len)),
+        let announced = Announced { head: &message.head, len, landing: self.landing };
+        let place = match hook.place(announced) {
+            Placement::Pool => {
+                self.landing += len;
+                Place::Landing(self.pool.take(len))
+            }
             _ => Place::Sink(0),
         };
-        entry.insert(Arriving {
-            message,
-            len,
-            place,
-        });
+        entry.insert(Arriving { message, len, place });
         Ok(())
     }
 
@@ -93,11 +95,7 @@ impl Bodies {
         let (len, expected) = (body.len, body.place.received());
         if usize::try_from(header.aux) != Ok(expected) {
             let offset = header.aux;
-            return Err(FrameError::Offset {
-                call,
-                offset,
-                expected,
-            });
+            return Err(FrameError::Offset { call, offset, expected });
         }
         let end = expected.saturating_add(header.body_len as usize);
         if end > len {
@@ -108,7 +106,7 @@ impl Bodies {
             if header.body_len != 0 {
                 return Err(FrameError::AbortedPiece { call });
             }
-            self.open.remove(&call);
+            self.close(call);
             return Ok(None);
         }
         if header.body_len == 0 {
@@ -117,12 +115,7 @@ impl Bodies {
         let is_last = header.flags.contains(Flags::LAST);
         if is_last != (end == len) {
             let mark = if is_last { "with" } else { "without" };
-            return Err(FrameError::Last {
-                call,
-                end,
-                len,
-                mark,
-            });
+            return Err(FrameError::Last { call, end, len, mark });
         }
         Ok(Some(Piece { call, end, is_last }))
     }
@@ -153,21 +146,32 @@ impl Bodies {
         if !piece.is_last {
             return None;
         }
-        let mut body = self.open.remove(&piece.call)?;
-        match body.place {
-            Place::Landing(landing) => {
-                body.message.body = Body::from(bytes::Bytes::from(landing));
-                Some(body.message)
-            }
-            Place::Sink(_) => None,
-        }
+        let body = self.close(piece.call)?;
+        let Place::Landing(landing) = body.place else {
+            return None;
+        };
+        let mut message = body.message;
+        message.body = Body::from(self.pool.freeze(landing));
+        Some(message)
     }
 
     /// Throws away what came of the call's body and what still comes.
     pub(crate) fn revoke(&mut self, call: CallId) {
-        if let Some(body) = self.open.get_mut(&call) {
-            body.place = Place::Sink(body.place.received());
+        let Some(body) = self.open.get_mut(&call) else {
+            return;
+        };
+        if let Place::Landing(landing) = &body.place {
+            self.landing -= body.len;
+            body.place = Place::Sink(landing.len());
         }
+    }
+
+    fn close(&mut self, call: CallId) -> Option<Arriving> {
+        let body = self.open.remove(&call)?;
+        if let Place::Landing(_) = body.place {
+            self.landing -= body.len;
+        }
+        Some(body)
     }
 
     /// How many bodies have begun and not ended.
@@ -176,15 +180,11 @@ impl Bodies {
     }
 
     fn arriving(&self, piece: Piece) -> &Arriving {
-        self.open
-            .get(&piece.call)
-            .expect("a body stays open while a piece of it arrives")
+        self.open.get(&piece.call).expect("a body stays open while a piece of it arrives")
     }
 
     fn arriving_mut(&mut self, piece: Piece) -> &mut Arriving {
-        self.open
-            .get_mut(&piece.call)
-            .expect("a body stays open while a piece of it arrives")
+        self.open.get_mut(&piece.call).expect("a body stays open while a piece of it arrives")
     }
 }
 
@@ -203,27 +203,25 @@ mod tests {
     use verbwire_core::message::Head;
     use verbwire_core::wire::Kind;
 
-    const CALL: CallId = CallId {
-        slot: 3,
-        generation: 7,
-    };
+    const CALL: CallId = CallId { slot: 3, generation: 7 };
+
+    struct Always(Placement);
+
+    impl PlacementHook for Always {
+        fn place(&self, _announced: Announced<'_>) -> Placement {
+            self.0
+        }
+    }
 
     fn bodies(len: usize, placement: Placement) -> Bodies {
-        let mut bodies = Bodies::new(1);
+        let mut bodies = Bodies::new(1, Arc::new(LandingPool::new(0)));
         let message = Message::bare(Head::Cancel { call: CALL });
-        bodies
-            .open(CALL, message, len, |_| placement)
-            .expect("the first body");
+        bodies.open(CALL, message, len, &Always(placement)).expect("the first body");
         bodies
     }
 
     fn data(offset: u32, len: u32, flags: Flags) -> Header {
-        Header {
-            flags,
-            aux: offset,
-            body_len: len,
-            ..Header::new(Kind::Data, CALL)
-        }
+        Header { flags, aux: offset, body_len: len, ..Header::new(Kind::Data, CALL) }
     }
 
     fn receive(bodies: &mut Bodies, header: &Header, byte: u8) -> Option<Message> {
@@ -235,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn pieces_become_one_body_in_memory_of_its_length() {
+    fn pieces_become_one_body() {
         let mut bodies = bodies(5, Placement::Pool);
         assert!(receive(&mut bodies, &data(0, 3, Flags::default()), b'a').is_none());
         let message = receive(&mut bodies, &data(3, 2, Flags::LAST), b'b').expect("whole");
         assert_eq!(message.body.into_bytes(), "aaabb");
-        assert_eq!(bodies.len(), 0);
+        assert_eq!((bodies.len(), bodies.landing), (0, 0));
     }
 
     #[test]
@@ -250,6 +248,7 @@ mod tests {
         for bodies in [&mut refused, &mut revoked] {
             assert!(receive(bodies, &data(0, 3, Flags::default()), b'a').is_none());
             bodies.revoke(CALL);
+            assert_eq!(bodies.landing, 0);
             assert!(receive(bodies, &data(3, 2, Flags::LAST), b'b').is_none());
             assert_eq!(bodies.len(), 0);
         }
@@ -259,8 +258,9 @@ mod tests {
     fn an_aborted_body_delivers_nothing() {
         let mut bodies = bodies(5, Placement::Pool);
         receive(&mut bodies, &data(0, 3, Flags::default()), b'a');
+        assert_eq!(bodies.landing, 5);
         assert_eq!(bodies.begin_piece(&data(3, 0, Flags::ABORTED)), Ok(None));
-        assert_eq!(bodies.len(), 0);
+        assert_eq!((bodies.len(), bodies.landing), (0, 0));
     }
 
     #[test]
@@ -270,10 +270,7 @@ mod tests {
                 data(1, 3, Flags::default()),
                 "DATA frame for call 3.7 at offset 1, expected offset 0",
             ),
-            (
-                data(0, 6, Flags::LAST),
-                "DATA frame for call 3.7 ends at byte 6 of a body of 5",
-            ),
+            (data(0, 6, Flags::LAST), "DATA frame for call 3.7 ends at byte 6 of a body of 5"),
             (
                 data(0, 4, Flags::LAST),
                 "DATA frame for call 3.7 ends at byte 4 of a body of 5 with LAST",
@@ -282,29 +279,15 @@ mod tests {
                 data(0, 5, Flags::default()),
                 "DATA frame for call 3.7 ends at byte 5 of a body of 5 without LAST",
             ),
+            (data(0, 0, Flags::default()), "empty DATA frame for call 3.7 that is not ABORTED"),
+            (data(0, 2, Flags::ABORTED), "ABORTED DATA frame for call 3.7 with bytes"),
             (
-                data(0, 0, Flags::default()),
-                "empty DATA frame for call 3.7 that is not ABORTED",
-            ),
-            (
-                data(0, 2, Flags::ABORTED),
-                "ABORTED DATA frame for call 3.7 with bytes",
-            ),
-            (
-                Header {
-                    call: CallId {
-                        generation: 8,
-                        ..CALL
-                    },
-                    ..data(0, 5, Flags::LAST)
-                },
+                Header { call: CallId { generation: 8, ..CALL }, ..data(0, 5, Flags::LAST) },
                 "DATA frame for call 3.8, which has no body to come",
             ),
         ];
         for (header, text) in cases {
-            let error = bodies(5, Placement::Pool)
-                .begin_piece(&header)
-                .expect_err(text);
+            let error = bodies(5, Placement::Pool).begin_piece(&header).expect_err(text);
             assert_eq!(error.to_string(), text);
         }
     }
@@ -318,7 +301,7 @@ mod tests {
             (CALL, FrameError::SecondBody { call: CALL }),
             (other, FrameError::TooManyBodies { limit: 1 }),
         ] {
-            let placed = bodies.open(call, message.clone(), 5, |_| Placement::Pool);
+            let placed = bodies.open(call, message.clone(), 5, &Always(Placement::Pool));
             assert_eq!(placed, Err(expected));
         }
     }

@@ -3,7 +3,10 @@
 //! The limits on what is received are not here: both sides announce them in HELLO, so they belong to
 //! the core's `Limits`.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::landing::LandingPool;
 
 /// Settings of a [`TcpTransport`](crate::TcpTransport) or [`UnixTransport`](crate::UnixTransport).
 #[derive(Debug, Clone)]
@@ -18,6 +21,10 @@ pub struct TcpConfig {
     /// How long a peer may take no byte at all while something is queued; then the connection ends.
     /// 30 s: longer than any pause of a living peer, shorter than the system's own patience.
     pub stall_timeout: Duration,
+    /// Memory of long received bodies that is kept for the next ones when they are dropped, for all
+    /// connections of the transport together, in bytes. 16 MiB: a few bodies of a storage system in flight,
+    /// without the page faults of new memory; 0 gives all back at once.
+    pub kept_landing_bytes: usize,
 }
 
 impl Default for TcpConfig {
@@ -25,6 +32,27 @@ impl Default for TcpConfig {
         Self {
             send_queue_bytes: 1 << 20,
             stall_timeout: Duration::from_secs(30),
+            kept_landing_bytes: 16 << 20,
         }
+    }
+}
+
+/// What all connections of a transport share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: TcpConfig,
+    pub(crate) landing: Arc<LandingPool>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: TcpConfig) -> Self {
+        let landing = Arc::new(LandingPool::new(config.kept_landing_bytes));
+        Self { config, landing }
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new(TcpConfig::default())
     }
 }

@@ -25,13 +25,14 @@ use verbwire_core::transport::{
 use verbwire_core::wire::Hello;
 use verbwire_core::{Error, ErrorKind};
 
-use crate::config::TcpConfig;
+use crate::config::Shared;
 use crate::decoder::{FrameDecoder, InboundLimits};
 use crate::driver::DriverSignal;
 use crate::error;
-use crate::outbound::{EndKind, Outbound, OutboundLimits, Refused, Revoked};
+use crate::outbound::{EndKind, Outbound, OutboundLimits, Revoked};
 use crate::poster::{Poster, SendQueue};
-use crate::receiver::{Receiver, Stall};
+use crate::receiver::Receiver;
+use crate::stall::Stall;
 use crate::stream::Stream;
 
 /// A connection over a byte stream.
@@ -70,16 +71,17 @@ impl StreamConnection {
         path: Path,
         (local, peer): (&Hello, &Hello),
         placement: Arc<dyn PlacementHook>,
-        config: &TcpConfig,
+        shared: &Shared,
     ) -> Self {
         let (read, write, closed) = stream.into_halves();
-        let outbound = Outbound::new(OutboundLimits::new(local, peer, config));
-        let decoder = FrameDecoder::new(InboundLimits::new(local, peer));
+        let outbound = Outbound::new(OutboundLimits::new(local, peer, &shared.config));
+        let decoder =
+            FrameDecoder::new(InboundLimits::new(local, peer), Arc::clone(&shared.landing));
         Self {
             queue: SendQueue::new(outbound, Poster::new(write)),
             inbound: Mutex::new(Some(Inbound {
                 receiver: Receiver::new(read, decoder, placement),
-                stall: Stall::new(config.stall_timeout),
+                stall: Stall::new(shared.config.stall_timeout),
                 write: WriteState::Idle,
             })),
             driver: DriverSignal::default(),
@@ -90,15 +92,12 @@ impl StreamConnection {
 
     /// Writes what is staged, unless another task does.
     fn post(&self) -> Posted {
-        self.queue
-            .post(|poster, queue| poster.hand_over(queue, &self.driver))
+        self.queue.post(|poster, queue| poster.hand_over(queue, &self.driver))
     }
 
     /// Ends the connection and lets go of what no other task is using at this moment.
     fn end(&self, cause: Error) {
-        let waiting = self
-            .queue
-            .with_staged(|staged| staged.end(EndKind::Closed, cause));
+        let waiting = self.queue.with_staged(|staged| staged.end(EndKind::Closed, cause));
         self.release();
         waiting.into_iter().for_each(|waker| waker.wake());
         self.driver.wake();
@@ -106,9 +105,7 @@ impl StreamConnection {
 
     /// Lets go of the socket if the connection has ended. See "Ending" above.
     fn release(&self) {
-        let how = self
-            .queue
-            .with_staged(|staged| staged.ended().map(|(how, _)| how));
+        let how = self.queue.with_staged(|staged| staged.ended().map(|(how, _)| how));
         let Some(how) = how else { return };
         self.post();
         if how == EndKind::Broken {
@@ -199,15 +196,9 @@ impl StreamConnection {
 
 impl Connection for StreamConnection {
     fn try_send(&self, outgoing: Outgoing) -> Result<(), SendError> {
-        let Outgoing { message, hints } = outgoing;
-        match self.queue.with_staged(|staged| staged.push(message)) {
-            Ok(()) => {}
-            Err(Refused::Full(message)) => {
-                return Err(SendError::Full(Box::new(Outgoing { message, hints })));
-            }
-            Err(Refused::Closed(cause)) => return Err(SendError::Closed(cause)),
-        }
-        if hints.flush == Flush::Batch || self.driver.is_due() {
+        let flush = outgoing.hints.flush;
+        self.queue.with_staged(|staged| staged.push(outgoing))?;
+        if flush == Flush::Batch || self.driver.is_due() {
             self.driver.write_soon();
         } else if self.post() == Posted::Blocked {
             self.driver.write_soon();
@@ -272,6 +263,3 @@ impl Connection for StreamConnection {
         None
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,36 +7,38 @@
 //!
 //! * Frames with short bodies gather in the read buffer, so that one read brings many; their bodies are
 //!   copied out ([`SmallBodies`]), so that the buffer is used again at once.
-//! * A longer body gets memory of exactly its length, after its length was checked. What the read buffer
-//!   has of it is copied, the rest is read straight into that memory.
+//! * A longer body gets memory of its own ([`LandingPool`]), after its length was checked. What the read
+//!   buffer has of it is copied, the rest is read straight into that memory.
 //! * The same holds for bodies in pieces, which [`Bodies`] keeps.
 
 mod buffer;
+mod layout;
+mod limits;
 
+use std::mem;
+use std::sync::Arc;
+
+use bytes::BufMut;
 use bytes::buf::Limit;
-use bytes::{BufMut, Bytes};
-use verbwire_core::buf::{BY_REFERENCE, Body};
+use verbwire_core::buf::Body;
 use verbwire_core::message::{CallId, Message};
-use verbwire_core::proto::hello::MIN_FRAME_BODY;
 use verbwire_core::transport::{Incoming, PlacementHook};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::tlv::{MANDATORY, Tlvs};
-use verbwire_core::wire::{HEADER_LEN, Header, Hello, Kind, WireError, head};
+use verbwire_core::wire::{HEADER_LEN, Header, Kind, WireError, head};
 
 use crate::bodies::{Bodies, Piece};
 use crate::error::FrameError;
+use crate::landing::LandingPool;
 use crate::small::SmallBodies;
 use buffer::ReadBuffer;
+use layout::{BodyPlace, Layout};
+
+pub(crate) use limits::InboundLimits;
 
 /// Missing bytes from which on they are read straight to where they belong. 8 KiB: below it, a copy costs
 /// less than the read that would bring them alone.
 const DIRECT: usize = 8 << 10;
-
-/// Bodies at a time beyond the calls at a time: those that one side gave up and the other did not end yet.
-const BODIES_BEYOND_CALLS: u32 = 64;
-
-/// Calls at a time that a peer's announcement is believed for, when it bounds memory of this side.
-const MOST_CALLS: u32 = 1 << 16;
 
 /// Turns the bytes of one connection behind HELLO into messages.
 #[derive(Debug)]
@@ -46,15 +48,7 @@ pub(crate) struct FrameDecoder {
     within: Within,
     small: SmallBodies,
     bodies: Bodies,
-}
-
-/// What this side accepts in frames, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct InboundLimits {
-    message: usize,
-    metadata: usize,
-    frame_body: usize,
-    bodies: usize,
+    pool: Arc<LandingPool>,
 }
 
 /// What the next bytes belong to.
@@ -97,32 +91,15 @@ pub(crate) enum Cut {
     BeforeBodies(usize),
 }
 
-impl InboundLimits {
-    /// The limits that two HELLOs give.
-    ///
-    /// A body of [`MIN_FRAME_BODY`] always passes: the words of a status must, whatever the limit on messages.
-    pub(crate) fn new(local: &Hello, peer: &Hello) -> Self {
-        let bytes = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
-        let calls = local
-            .max_concurrent_calls
-            .max(peer.max_concurrent_calls.min(MOST_CALLS));
-        Self {
-            message: bytes(local.max_message_size.max(u64::from(MIN_FRAME_BODY))),
-            metadata: bytes(u64::from(local.max_metadata_size)),
-            frame_body: bytes(u64::from(local.max_frame_body.max(MIN_FRAME_BODY))),
-            bodies: bytes(u64::from(calls.saturating_add(BODIES_BEYOND_CALLS))),
-        }
-    }
-}
-
 impl FrameDecoder {
-    pub(crate) fn new(limits: InboundLimits) -> Self {
+    pub(crate) fn new(limits: InboundLimits, pool: Arc<LandingPool>) -> Self {
         Self {
             limits,
             buffer: ReadBuffer::new(),
             within: Within::Frame,
             small: SmallBodies::default(),
-            bodies: Bodies::new(limits.bodies),
+            bodies: Bodies::new(limits.bodies, Arc::clone(&pool)),
+            pool,
         }
     }
 
@@ -254,11 +231,7 @@ impl FrameDecoder {
                 received.push(Incoming { message });
             }
             BodyPlace::Landing => {
-                self.within = Within::Body(Landing {
-                    message,
-                    bytes: Vec::with_capacity(len),
-                    len,
-                });
+                self.within = Within::Body(Landing { message, bytes: self.pool.take(len), len });
             }
             BodyPlace::Pieces => self.open(message, len, placement)?,
         }
@@ -272,11 +245,7 @@ impl FrameDecoder {
         len: usize,
         placement: &dyn PlacementHook,
     ) -> Result<(), FrameError> {
-        let field = |field, value, expected| WireError::Field {
-            field,
-            value,
-            expected,
-        };
+        let field = |field, value, expected| WireError::Field { field, value, expected };
         let Some(call) = message.head.call() else {
             let flags = u64::from(Flags::BODY_FOLLOWS.0);
             return Err(field("flags", flags, "GOAWAY has its body behind it").into());
@@ -284,9 +253,7 @@ impl FrameDecoder {
         if len == 0 {
             return Err(field("body_len", 0, "a body that follows has a byte at least").into());
         }
-        self.bodies.open(call, message, len, |message| {
-            placement.place(&message.head, len)
-        })
+        self.bodies.open(call, message, len, placement)
     }
 
     /// Goes on with the body of a frame.
@@ -301,11 +268,11 @@ impl FrameDecoder {
         if landing.missing() > 0 {
             return Step::Starved;
         }
-        let Within::Body(landing) = std::mem::replace(&mut self.within, Within::Frame) else {
+        let Within::Body(landing) = mem::replace(&mut self.within, Within::Frame) else {
             return Step::Starved;
         };
         let mut message = landing.message;
-        message.body = Body::from(Bytes::from(landing.bytes));
+        message.body = Body::from(self.pool.freeze(landing.bytes));
         received.push(Incoming { message });
         Step::Done
     }
@@ -327,95 +294,9 @@ impl FrameDecoder {
     }
 }
 
-/// The parts of a frame, by where they end in the read buffer.
-#[derive(Debug, Clone, Copy)]
-struct Layout {
-    tlvs: usize,
-    metadata: usize,
-    /// Where the part ends that must be here before the frame is decoded.
-    end: usize,
-    body: BodyPlace,
-}
-
-/// Where the body of a frame goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BodyPlace {
-    /// Into the read buffer, then out of it by a copy.
-    Buffer,
-    /// Into memory of its own.
-    Landing,
-    /// It comes in DATA frames, or is one's piece.
-    Pieces,
-}
-
-impl Layout {
-    /// The layout of a frame whose lengths were checked.
-    fn of(header: &Header) -> Self {
-        let body_len = header.body_len as usize;
-        let body = if header.kind == Kind::Data || header.flags.contains(Flags::BODY_FOLLOWS) {
-            BodyPlace::Pieces
-        } else if body_len < BY_REFERENCE {
-            BodyPlace::Buffer
-        } else {
-            BodyPlace::Landing
-        };
-        let tlvs = HEADER_LEN + usize::from(header.tlv_len);
-        let metadata = tlvs + header.metadata_len as usize;
-        let end = match body {
-            BodyPlace::Buffer => metadata + body_len,
-            BodyPlace::Landing | BodyPlace::Pieces => metadata,
-        };
-        Self {
-            tlvs,
-            metadata,
-            end,
-            body,
-        }
-    }
-}
-
 impl Landing {
     fn missing(&self) -> usize {
         self.len - self.bytes.len()
-    }
-}
-
-impl InboundLimits {
-    /// Checks the lengths in a header, before memory is taken for them.
-    fn check(&self, header: &Header) -> Result<(), WireError> {
-        let bound = |what, len: u32, limit_name, limit: usize| {
-            if len as usize <= limit {
-                return Ok(());
-            }
-            Err(WireError::TooLong {
-                what,
-                len: u64::from(len),
-                limit_name,
-                limit: limit as u64,
-            })
-        };
-        let (metadata_len, body_len) = (header.metadata_len, header.body_len);
-        if header.kind == Kind::Data {
-            if metadata_len != 0 {
-                return Err(WireError::Field {
-                    field: "metadata_len",
-                    value: u64::from(metadata_len),
-                    expected: "DATA has none",
-                });
-            }
-            return bound("piece", body_len, "max_frame_body", self.frame_body);
-        }
-        bound("metadata", metadata_len, "max_metadata_size", self.metadata)?;
-        bound("body", body_len, "max_message_size", self.message)?;
-        if header.flags.contains(Flags::BODY_FOLLOWS) {
-            return Ok(());
-        }
-        bound(
-            "body in one frame",
-            body_len,
-            "max_frame_body",
-            self.frame_body,
-        )
     }
 }
 
@@ -431,4 +312,4 @@ fn check_tlvs(block: &[u8]) -> Result<(), WireError> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -131,10 +131,7 @@ mod tests {
         let count = Arc::new(Count::default());
         let signal = DriverSignal::default();
         let waker = Arc::clone(&count).into();
-        let call = |slot| CallId {
-            slot,
-            generation: 0,
-        };
+        let call = |slot| CallId { slot, generation: 0 };
         assert!(signal.begin_poll(&waker).is_empty());
         (0..3).for_each(|slot| signal.revoke(call(slot)));
         assert_eq!(count.0.load(Ordering::Relaxed), 1);

@@ -89,11 +89,7 @@ impl From<FrameError> for Error {
 
 /// The end of a connection by its socket.
 pub(crate) fn lost(doing: &str, error: io::Error) -> Error {
-    Error::with_source(
-        ErrorKind::Lost,
-        format!("connection lost while {doing}"),
-        error,
-    )
+    Error::with_source(ErrorKind::Lost, format!("connection lost while {doing}"), error)
 }
 
 /// A connection attempt to `place` that the system refused; `part` is what of it is easily wrong.
@@ -105,24 +101,22 @@ pub(crate) fn connect(place: &str, part: &str, error: io::Error) -> Error {
             "nothing listens at {place} (connection refused): start the server there or check the \
              {part}"
         )),
-        Io::NotFound => unreachable(format!(
-            "there is no {place}: start the server there or check the {part}"
-        )),
-        Io::PermissionDenied => unreachable(format!(
-            "this process may not connect to {place}: check its permissions"
-        )),
-        Io::HostUnreachable | Io::NetworkUnreachable => unreachable(format!(
-            "there is no way to {place}: check the address and the routes"
-        )),
+        Io::NotFound => {
+            unreachable(format!("there is no {place}: start the server there or check the {part}"))
+        }
+        Io::PermissionDenied => {
+            unreachable(format!("this process may not connect to {place}: check its permissions"))
+        }
+        Io::HostUnreachable | Io::NetworkUnreachable => {
+            unreachable(format!("there is no way to {place}: check the address and the routes"))
+        }
         _ if is_exhaustion(&error) => Error::new(
             ErrorKind::LocalResource,
             format!("out of descriptors while connecting to {place}: raise their limit"),
         ),
-        _ => Error::with_source(
-            ErrorKind::Unreachable,
-            format!("cannot connect to {place}"),
-            error,
-        ),
+        _ => {
+            Error::with_source(ErrorKind::Unreachable, format!("cannot connect to {place}"), error)
+        }
     }
 }
 
@@ -138,22 +132,16 @@ pub(crate) fn connect_timeout(place: &str) -> Error {
 pub(crate) fn listen(place: &str, error: io::Error) -> Error {
     use io::ErrorKind as Io;
     let (kind, advice) = match error.kind() {
-        Io::AddrInUse => (
-            ErrorKind::LocalResource,
-            "it is in use; stop the other server or choose another",
-        ),
-        Io::AddrNotAvailable => (
-            ErrorKind::InvalidInput,
-            "it is no address of this machine; choose one that is",
-        ),
-        Io::PermissionDenied => (
-            ErrorKind::LocalResource,
-            "this process may not; check its rights or choose another",
-        ),
-        Io::NotFound => (
-            ErrorKind::InvalidInput,
-            "its directory does not exist; create it",
-        ),
+        Io::AddrInUse => {
+            (ErrorKind::LocalResource, "it is in use; stop the other server or choose another")
+        }
+        Io::AddrNotAvailable => {
+            (ErrorKind::InvalidInput, "it is no address of this machine; choose one that is")
+        }
+        Io::PermissionDenied => {
+            (ErrorKind::LocalResource, "this process may not; check its rights or choose another")
+        }
+        Io::NotFound => (ErrorKind::InvalidInput, "its directory does not exist; create it"),
         _ => (ErrorKind::LocalResource, "the system refused"),
     };
     Error::with_source(kind, format!("cannot listen at {place}: {advice}"), error)

@@ -1,17 +1,19 @@
 //! The frame decoder for the fuzz target: bytes in, nothing out, no panic.
 
-use verbwire_core::message::Head;
-use verbwire_core::transport::{Placement, PlacementHook};
+use std::sync::Arc;
+
+use verbwire_core::transport::{Announced, Placement, PlacementHook};
 use verbwire_core::wire::Hello;
 
 use crate::decoder::{FrameDecoder, InboundLimits};
+use crate::landing::LandingPool;
 
 /// Refuses the bodies of odd slots, so that both ways are reached.
 struct Parity;
 
 impl PlacementHook for Parity {
-    fn place(&self, head: &Head, _len: usize) -> Placement {
-        match head.call() {
+    fn place(&self, announced: Announced<'_>) -> Placement {
+        match announced.head.call() {
             Some(call) if call.slot % 2 == 1 => Placement::Refuse,
             _ => Placement::Pool,
         }
@@ -32,16 +34,15 @@ pub fn decode(data: &[u8]) {
         max_concurrent_calls: 4,
         ..Hello::default()
     };
-    let mut decoder = FrameDecoder::new(InboundLimits::new(&hello, &hello));
+    let mut decoder =
+        FrameDecoder::new(InboundLimits::new(&hello, &hello), Arc::new(LandingPool::new(0)));
     let mut received = Vec::new();
     for (index, read) in stream.chunks(usize::from(seed) * 16 + 1).enumerate() {
         if decoder.append(read, &Parity, &mut received).is_err() {
             return;
         }
         if index == usize::from(seed % 8) {
-            let revoked = received
-                .iter()
-                .find_map(|incoming| incoming.message.head.call());
+            let revoked = received.iter().find_map(|incoming| incoming.message.head.call());
             if let Some(call) = revoked {
                 decoder.revoke(call);
             }

@@ -30,9 +30,11 @@ pub(crate) async fn exchange(
 ) -> Result<Hello, Error> {
     let mut received = Vec::new();
     let exchanged = timeout_at(deadline, async {
-        stream.write_all(&local.encode_framed()).await?;
-        stream.flush().await?;
-        receive(stream, &mut received).await
+        // A peer that refuses may have closed already; what it said first tells more than that.
+        let said = say(stream, local).await;
+        let hello = receive(stream, &mut received).await?;
+        said?;
+        Ok::<_, Failure>(hello)
     });
     match exchanged.await {
         Ok(Ok(hello)) => Ok(hello),
@@ -79,6 +81,11 @@ impl Failure {
     }
 }
 
+async fn say(stream: &mut (impl AsyncWrite + Unpin), local: &Hello) -> io::Result<()> {
+    stream.write_all(&local.encode_framed()).await?;
+    stream.flush().await
+}
+
 /// Receives a HELLO into `received`, which shows how far it got.
 async fn receive(
     stream: &mut (impl AsyncRead + Unpin),
@@ -121,11 +128,7 @@ mod tests {
     use tokio::io::duplex;
 
     fn hello(software: &str) -> Hello {
-        Hello {
-            software: software.to_owned(),
-            max_concurrent_calls: 1,
-            ..Hello::default()
-        }
+        Hello { software: software.to_owned(), max_concurrent_calls: 1, ..Hello::default() }
     }
 
     fn soon() -> Instant {
@@ -137,7 +140,10 @@ mod tests {
         let (mut near, mut far) = duplex(8192);
         far.write_all(bytes).await.expect("room");
         let far = match then {
-            Then::Closes => None,
+            Then::Closes => {
+                drop(far);
+                None
+            }
             Then::Stays => Some(far),
         };
         let answer = exchange(&mut near, &hello("near"), "10.0.0.1:7", soon()).await;
@@ -171,17 +177,11 @@ mod tests {
     async fn a_silent_peer_times_out_with_the_step_that_is_missing() {
         let silent = answer_to(b"", Then::Stays).await;
         assert_eq!(silent.kind(), ErrorKind::TimedOut);
-        assert!(
-            silent.to_string().contains("10.0.0.1:7 said nothing"),
-            "{silent}"
-        );
+        assert!(silent.to_string().contains("10.0.0.1:7 said nothing"), "{silent}");
         let bytes = hello("far").encode_framed();
         let partial = answer_to(&bytes[..15], Then::Stays).await;
         assert_eq!(partial.kind(), ErrorKind::TimedOut);
-        assert!(
-            partial.to_string().contains("only 15 bytes of HELLO"),
-            "{partial}"
-        );
+        assert!(partial.to_string().contains("only 15 bytes of HELLO"), "{partial}");
     }
 
     #[tokio::test]
@@ -195,10 +195,7 @@ mod tests {
     async fn a_peer_that_goes_away_is_lost() {
         let error = answer_to(b"VERBWIRE", Then::Closes).await;
         assert_eq!(error.kind(), ErrorKind::Lost);
-        assert!(
-            error.to_string().contains("after 8 bytes of HELLO"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("after 8 bytes of HELLO"), "{error}");
     }
 
     #[tokio::test]

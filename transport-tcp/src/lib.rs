@@ -6,7 +6,8 @@
 //!
 //! What is where, in the order in which a byte travels: `outbound` turns messages into frames and
 //! schedules long bodies, `poster` hands frames to the socket, `stream` is the socket, `receiver`
-//! reads, `decoder` turns bytes into messages, `bodies` holds the ones that arrive in pieces.
+//! reads, `decoder` turns bytes into messages, `bodies` holds the ones that arrive in pieces, `landing`
+//! and `small` are the memory of bodies.
 //! `connection` ties them together. `outbound`, `decoder` and `bodies` are pure: they know no socket,
 //! no clock and no task.
 //!
@@ -23,10 +24,12 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
+mod landing;
 mod outbound;
 mod poster;
 mod receiver;
 mod small;
+mod stall;
 mod stream;
 mod tcp;
 #[cfg(unix)]

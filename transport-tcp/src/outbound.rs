@@ -19,13 +19,14 @@ use verbwire_core::buf::{BY_REFERENCE, Body, BodyReader};
 use verbwire_core::message::{CallId, Message};
 use verbwire_core::proto::hello::MIN_FRAME_BODY;
 use verbwire_core::transport::post::Staged;
+use verbwire_core::transport::{Outgoing, SendError};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::{Header, Hello, Kind, head};
 use verbwire_core::{Error, ErrorKind};
 
 use crate::config::TcpConfig;
 
-pub(crate) use batch::Batch;
+pub(crate) use batch::{Batch, SLICES};
 
 /// The stage of a connection's post queue.
 #[derive(Debug)]
@@ -89,13 +90,6 @@ pub(crate) enum EndKind {
     Broken,
 }
 
-/// Why a message was not staged.
-#[derive(Debug)]
-pub(crate) enum Refused {
-    Full(Message),
-    Closed(Error),
-}
-
 /// What revoking a call left to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Revoked {
@@ -129,20 +123,18 @@ impl Outbound {
     }
 
     /// Stages a message.
-    pub(crate) fn push(&mut self, mut message: Message) -> Result<(), Refused> {
+    pub(crate) fn push(&mut self, outgoing: Outgoing) -> Result<(), SendError> {
         if let Some(end) = &self.end {
-            return Err(Refused::Closed(end.cause.clone()));
+            return Err(SendError::Closed(end.cause.clone()));
         }
         if !self.has_room() {
-            return Err(Refused::Full(message));
+            return Err(SendError::Full(Box::new(outgoing)));
         }
+        let mut message = outgoing.message;
         let body_len = message.body.len();
-        let lengths = (
-            u32::try_from(message.metadata.len()),
-            u32::try_from(body_len),
-        );
+        let lengths = (u32::try_from(message.metadata.len()), u32::try_from(body_len));
         let (Ok(metadata_len), Ok(wire_len)) = lengths else {
-            return Err(Refused::Closed(unsendable(&message)));
+            return Err(SendError::Closed(unsendable(&message)));
         };
         let mut header = head::header(&message.head);
         header.metadata_len = metadata_len;
@@ -191,11 +183,8 @@ impl Outbound {
         let Some(bulk) = at.and_then(|at| self.bulk.remove(at)) else {
             return Revoked::Nothing;
         };
-        let header = Header {
-            flags: Flags::ABORTED,
-            aux: bulk.offset,
-            ..Header::new(Kind::Data, call)
-        };
+        let header =
+            Header { flags: Flags::ABORTED, aux: bulk.offset, ..Header::new(Kind::Data, call) };
         self.frames.copy(&header.encode());
         Revoked::Aborted
     }
@@ -209,11 +198,7 @@ impl Outbound {
             Some(_) => {}
             None => {
                 let released = false;
-                self.end = Some(End {
-                    cause,
-                    how,
-                    released,
-                });
+                self.end = Some(End { cause, how, released });
             }
         }
         mem::take(&mut self.waiting)
@@ -233,16 +218,8 @@ impl Outbound {
         }
         self.take_frames(batch);
         self.take_piece(batch);
-        let woken = if self.has_room() {
-            mem::take(&mut self.waiting)
-        } else {
-            Vec::new()
-        };
-        let next = if batch.is_written() {
-            Next::Idle
-        } else {
-            Next::Write
-        };
+        let woken = if self.has_room() { mem::take(&mut self.waiting) } else { Vec::new() };
+        let next = if batch.is_written() { Next::Idle } else { Next::Write };
         (next, woken)
     }
 
@@ -269,11 +246,7 @@ impl Outbound {
         let wire_len = u32::try_from(len).expect("bodies are at most u32::MAX bytes, see push");
         let is_last = len == bulk.reader.remaining();
         let header = Header {
-            flags: if is_last {
-                Flags::LAST
-            } else {
-                Flags::default()
-            },
+            flags: if is_last { Flags::LAST } else { Flags::default() },
             aux: bulk.offset,
             body_len: wire_len,
             ..Header::new(Kind::Data, bulk.call)

@@ -30,10 +30,7 @@ pub(crate) struct Poster {
 
 impl Poster {
     pub(crate) fn new(half: WriteHalf) -> Self {
-        Self {
-            half: Some(half),
-            batch: Batch::default(),
-        }
+        Self { half: Some(half), batch: Batch::default() }
     }
 
     /// Writes until nothing is staged (`All`), or the socket takes no more or it is someone else's turn

@@ -111,13 +111,7 @@ impl Stream for UnixStream {
 
 fn guarded(read: ReadKind, write: WriteKind) -> (ReadHalf, WriteHalf, watch::Receiver<()>) {
     let (open, closed) = watch::channel(());
-    let read = ReadHalf {
-        kind: read,
-        _open: open.clone(),
-    };
-    let write = WriteHalf {
-        kind: write,
-        _open: open,
-    };
+    let read = ReadHalf { kind: read, _open: open.clone() };
+    let write = WriteHalf { kind: write, _open: open };
     (read, write, closed)
 }

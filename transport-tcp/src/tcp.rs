@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
@@ -12,7 +13,7 @@ use verbwire_core::transport::{
 };
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
-use crate::config::TcpConfig;
+use crate::config::{Shared, TcpConfig};
 use crate::connection::StreamConnection;
 use crate::{error, handshake};
 
@@ -23,21 +24,23 @@ const SCHEME: &str = "tcp";
 /// cluster; the system caps it.
 const BACKLOG: u32 = 1024;
 
+/// Longest time to look up the name of an address to listen at. 5 s: a machine's own name is in its hosts
+/// file, or its name server is in trouble.
+const OWN_LOOKUP: Duration = Duration::from_secs(5);
+
 /// Messages over TCP.
 ///
 /// Sends without delay (`TCP_NODELAY`), probes idle peers with the system's keep-alive, and listens with
 /// `SO_REUSEADDR`, so that a restarted server gets its port back.
 #[derive(Debug, Clone, Default)]
 pub struct TcpTransport {
-    config: Arc<TcpConfig>,
+    shared: Arc<Shared>,
 }
 
 impl TcpTransport {
     /// A transport with these settings.
     pub fn new(config: TcpConfig) -> Self {
-        Self {
-            config: Arc::new(config),
-        }
+        Self { shared: Arc::new(Shared::new(config)) }
     }
 }
 
@@ -50,23 +53,20 @@ impl Transport for TcpTransport {
         Box::pin(async move {
             let addresses = resolve(target.address(), local.deadline).await?;
             let stream = connect_any(&addresses, local.deadline).await?;
-            establish(stream, &self.config, local).await
+            establish(stream, &self.shared, local).await
         })
     }
 
     fn listen<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
         Box::pin(async move {
-            // Only names take time to resolve, and a server's own is in its hosts file.
-            let deadline = Instant::now() + std::time::Duration::from_secs(5);
-            let addresses = resolve(target.address(), deadline).await?;
+            let addresses = resolve(target.address(), Instant::now() + OWN_LOOKUP).await?;
             let listener = bind_any(target.address(), &addresses)?;
-            let address = listener
-                .local_addr()
-                .map_err(|error| error::listen(target.address(), error))?;
+            let address =
+                listener.local_addr().map_err(|error| error::listen(target.address(), error))?;
             let listener: Box<dyn Listener> = Box::new(Listening {
                 listener,
                 local: Target::new(SCHEME, address.to_string()),
-                config: Arc::clone(&self.config),
+                shared: Arc::clone(&self.shared),
             });
             Ok(listener)
         })
@@ -81,7 +81,7 @@ impl Transport for TcpTransport {
 struct Listening {
     listener: TcpListener,
     local: Target,
-    config: Arc<TcpConfig>,
+    shared: Arc<Shared>,
 }
 
 impl Listener for Listening {
@@ -93,12 +93,8 @@ impl Listener for Listening {
         loop {
             match ready!(self.listener.poll_accept(cx)) {
                 Ok((stream, peer)) => {
-                    let config = Arc::clone(&self.config);
-                    return Poll::Ready(Ok(Box::new(Accepted {
-                        stream,
-                        peer,
-                        config,
-                    })));
+                    let shared = Arc::clone(&self.shared);
+                    return Poll::Ready(Ok(Box::new(Accepted { stream, peer, shared })));
                 }
                 // The peer gave up before it was accepted: that is no trouble of this machine.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -114,7 +110,7 @@ impl Listener for Listening {
 struct Accepted {
     stream: TcpStream,
     peer: SocketAddr,
-    config: Arc<TcpConfig>,
+    shared: Arc<Shared>,
 }
 
 impl Accepting for Accepted {
@@ -126,32 +122,24 @@ impl Accepting for Accepted {
         self: Box<Self>,
         local: LocalSide,
     ) -> BoxFuture<'static, Result<Established, Error>> {
-        Box::pin(async move { establish(self.stream, &self.config, local).await })
+        Box::pin(async move { establish(self.stream, &self.shared, local).await })
     }
 }
 
 /// Exchanges HELLO and makes the connection.
 async fn establish(
     mut stream: TcpStream,
-    config: &TcpConfig,
+    shared: &Shared,
     local: LocalSide,
 ) -> Result<Established, Error> {
-    let prepared = stream
-        .set_nodelay(true)
-        .and_then(|()| Ok((stream.local_addr()?, stream.peer_addr()?)));
+    let prepared =
+        stream.set_nodelay(true).and_then(|()| Ok((stream.local_addr()?, stream.peer_addr()?)));
     let (own, peer) = prepared.map_err(|error| error::lost("preparing the socket", error))?;
-    let path = Path {
-        transport: SCHEME,
-        local: own.to_string(),
-        peer: peer.to_string(),
-    };
+    let path = Path { transport: SCHEME, local: own.to_string(), peer: peer.to_string() };
     let peer = handshake::exchange(&mut stream, &local.hello, &path.peer, local.deadline).await?;
     let hellos = (&local.hello, &peer);
-    let connection = StreamConnection::new(stream, path, hellos, local.placement, config);
-    Ok(Established {
-        connection: Arc::new(connection),
-        peer,
-    })
+    let connection = StreamConnection::new(stream, path, hellos, local.placement, shared);
+    Ok(Established { connection: Arc::new(connection), peer })
 }
 
 /// The addresses of `host:port`; names are looked up on tokio's blocking threads.
@@ -267,17 +255,11 @@ mod tests {
         drop(refusing);
         let listener = bind_one(([127, 0, 0, 1], 0).into()).expect("free port");
         let answering = listener.local_addr().expect("bound");
-        let deadline = Instant::now() + std::time::Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(5);
         let stream = connect_any(&[refused, answering], deadline).await;
-        assert_eq!(
-            stream.expect("the second").peer_addr().expect("connected"),
-            answering
-        );
+        assert_eq!(stream.expect("the second").peer_addr().expect("connected"), answering);
         let error = connect_any(&[refused, refused], deadline).await;
         let text = error.expect_err("nobody there").to_string();
-        assert!(
-            text.starts_with("tried 2 addresses, the last: nothing listens"),
-            "{text}"
-        );
+        assert!(text.starts_with("tried 2 addresses, the last: nothing listens"), "{text}");
     }
 }

@@ -18,7 +18,7 @@ use verbwire_core::transport::{
 };
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
-use crate::config::TcpConfig;
+use crate::config::{Shared, TcpConfig};
 use crate::connection::StreamConnection;
 use crate::{error, handshake};
 
@@ -35,15 +35,13 @@ const RETRY: Duration = Duration::from_millis(5);
 /// find the same dead file at the same moment may both replace it, and the later one has the address.
 #[derive(Debug, Clone, Default)]
 pub struct UnixTransport {
-    config: Arc<TcpConfig>,
+    shared: Arc<Shared>,
 }
 
 impl UnixTransport {
     /// A transport with these settings.
     pub fn new(config: TcpConfig) -> Self {
-        Self {
-            config: Arc::new(config),
-        }
+        Self { shared: Arc::new(Shared::new(config)) }
     }
 }
 
@@ -65,23 +63,22 @@ impl Transport for UnixTransport {
                 local: "an unnamed socket".to_owned(),
                 peer: target.address().to_owned(),
             };
-            establish(stream, path, &self.config, local).await
+            establish(stream, path, &self.shared, local).await
         })
     }
 
     fn listen<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
         Box::pin(async move {
             let path = absolute(target)?;
-            let listener = bind(path)
-                .await
-                .map_err(|error| error::listen(target.address(), error))?;
+            let listener =
+                bind(path).await.map_err(|error| error::listen(target.address(), error))?;
             let file =
                 SocketFile::of(path).map_err(|error| error::listen(target.address(), error))?;
             let listener: Box<dyn Listener> = Box::new(Listening {
                 listener,
                 _file: file,
                 local: target.clone(),
-                config: Arc::clone(&self.config),
+                shared: Arc::clone(&self.shared),
             });
             Ok(listener)
         })
@@ -98,7 +95,7 @@ struct Listening {
     /// Dropped after the listener: a file without a listener is one that the next server replaces.
     _file: SocketFile,
     local: Target,
-    config: Arc<TcpConfig>,
+    shared: Arc<Shared>,
 }
 
 impl Listener for Listening {
@@ -112,7 +109,7 @@ impl Listener for Listening {
                 peer: describe_peer(&stream),
                 stream,
                 local: self.local.address().to_owned(),
-                config: Arc::clone(&self.config),
+                shared: Arc::clone(&self.shared),
             }))),
             Err(error) => Poll::Ready(Err(error::accept(self.local.address(), error))),
         }
@@ -124,7 +121,7 @@ struct Accepted {
     stream: UnixStream,
     peer: String,
     local: String,
-    config: Arc<TcpConfig>,
+    shared: Arc<Shared>,
 }
 
 impl Accepting for Accepted {
@@ -136,12 +133,9 @@ impl Accepting for Accepted {
         self: Box<Self>,
         local: LocalSide,
     ) -> BoxFuture<'static, Result<Established, Error>> {
-        let path = Path {
-            transport: SCHEME,
-            local: self.local,
-            peer: self.peer,
-        };
-        Box::pin(async move { establish(self.stream, path, &self.config, local).await })
+        let this = *self;
+        let path = Path { transport: SCHEME, local: this.local, peer: this.peer };
+        Box::pin(async move { establish(this.stream, path, &this.shared, local).await })
     }
 }
 
@@ -154,10 +148,7 @@ struct SocketFile {
 
 impl SocketFile {
     fn of(path: &FilePath) -> io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            identity: identity(path)?,
-        })
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
 }
 
@@ -181,16 +172,13 @@ fn identity(path: &FilePath) -> io::Result<(u64, u64)> {
 async fn establish(
     mut stream: UnixStream,
     path: Path,
-    config: &TcpConfig,
+    shared: &Shared,
     local: LocalSide,
 ) -> Result<Established, Error> {
     let peer = handshake::exchange(&mut stream, &local.hello, &path.peer, local.deadline).await?;
     let hellos = (&local.hello, &peer);
-    let connection = StreamConnection::new(stream, path, hellos, local.placement, config);
-    Ok(Established {
-        connection: Arc::new(connection),
-        peer,
-    })
+    let connection = StreamConnection::new(stream, path, hellos, local.placement, shared);
+    Ok(Established { connection: Arc::new(connection), peer })
 }
 
 fn absolute(target: &Target) -> Result<&FilePath, Error> {

@@ -25,11 +25,7 @@ pub(super) struct ReadBuffer {
 
 impl ReadBuffer {
     pub(super) fn new() -> Self {
-        Self {
-            bytes: Vec::with_capacity(CAPACITY),
-            start: 0,
-            needed: 0,
-        }
+        Self { bytes: Vec::with_capacity(CAPACITY), start: 0, needed: 0 }
     }
 
     pub(super) fn unread(&self) -> &[u8] {
