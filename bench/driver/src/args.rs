@@ -52,18 +52,11 @@ impl Args {
         };
         let mut args = Self {
             command,
-            load: Load {
-                callers: 1,
-                size: 32,
-                window: Duration::from_secs(1),
-                server: None,
-            },
+            load: Load { callers: 1, size: 32, window: Duration::from_secs(1), server: None },
             workers: 1,
         };
         while let Some(option) = words.next() {
-            let value = words
-                .next()
-                .ok_or_else(|| format!("{option} needs a value"))?;
+            let value = words.next().ok_or_else(|| format!("{option} needs a value"))?;
             args.set(&option, &value)?;
         }
         Ok(args)
@@ -85,9 +78,7 @@ impl Args {
 }
 
 fn number<T: FromStr>(option: &str, value: &str) -> Outcome<T> {
-    value
-        .parse()
-        .map_err(|_| format!("{option} needs a number, not {value}").into())
+    value.parse().map_err(|_| format!("{option} needs a number, not {value}").into())
 }
 
 fn at_least_one(option: &str, value: &str) -> Outcome<usize> {

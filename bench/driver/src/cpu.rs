@@ -13,10 +13,7 @@ pub(crate) fn time_of(pid: u32) -> io::Result<Duration> {
     let mut total = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let counters = fs::read_to_string(task?.path().join("schedstat"))?;
-        let on_cpu = counters
-            .split_whitespace()
-            .next()
-            .and_then(|word| word.parse().ok());
+        let on_cpu = counters.split_whitespace().next().and_then(|word| word.parse().ok());
         let nanoseconds = on_cpu.ok_or_else(|| {
             let message = format!("schedstat of process {pid} reads {counters:?}");
             io::Error::new(io::ErrorKind::InvalidData, message)

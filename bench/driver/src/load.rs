@@ -43,18 +43,11 @@ struct Run {
 
 /// Loads the server behind `client`; an error of any call ends the run.
 pub(crate) async fn run<C: Echo>(client: C, load: &Load) -> Outcome<Figures> {
-    let run = Arc::new(Run {
-        phase: AtomicU8::new(WARMING),
-        latencies: Mutex::new(histogram()?),
-    });
+    let run = Arc::new(Run { phase: AtomicU8::new(WARMING), latencies: Mutex::new(histogram()?) });
     let payload = Bytes::from(payload(load.size));
     let mut callers = JoinSet::new();
     for _ in 0..load.callers {
-        callers.spawn(call_until_over(
-            client.clone(),
-            payload.clone(),
-            Arc::clone(&run),
-        ));
+        callers.spawn(call_until_over(client.clone(), payload.clone(), Arc::clone(&run)));
     }
 
     tokio::time::sleep(WARM_UP).await;
@@ -69,11 +62,7 @@ pub(crate) async fn run<C: Echo>(client: C, load: &Load) -> Outcome<Figures> {
     while let Some(ended) = callers.join_next().await {
         ended??;
     }
-    let latencies = run
-        .latencies
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let latencies = run.latencies.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if latencies.is_empty() {
         return Err(format!("no call was answered within {window:?}").into());
     }
@@ -81,9 +70,7 @@ pub(crate) async fn run<C: Echo>(client: C, load: &Load) -> Outcome<Figures> {
         window,
         latencies,
         client_cpu: client_after - client_before,
-        server_cpu: server_after
-            .zip(server_before)
-            .map(|(after, before)| after - before),
+        server_cpu: server_after.zip(server_before).map(|(after, before)| after - before),
     })
 }
 
@@ -110,10 +97,7 @@ async fn call_until_over<C: Echo>(mut client: C, payload: Bytes, run: Arc<Run>) 
 impl Run {
     fn record(&self, latency: Duration) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        let mut latencies = self
-            .latencies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
         latencies.saturating_record(nanoseconds);
     }
 }
@@ -140,17 +124,8 @@ impl fmt::Display for Figures {
         let quantile = |q| self.latencies.value_at_quantile(q) as f64 / 1e3;
         write!(f, r#"{{"calls": {calls}, "seconds": {seconds:.3}"#)?;
         write!(f, r#", "calls_per_s": {:.1}"#, calls as f64 / seconds)?;
-        write!(
-            f,
-            r#", "p50_us": {:.2}, "p99_us": {:.2}"#,
-            quantile(0.5),
-            quantile(0.99)
-        )?;
-        write!(
-            f,
-            r#", "cpu_us_per_call_client": {:.3}"#,
-            per_call(self.client_cpu)
-        )?;
+        write!(f, r#", "p50_us": {:.2}, "p99_us": {:.2}"#, quantile(0.5), quantile(0.99))?;
+        write!(f, r#", "cpu_us_per_call_client": {:.3}"#, per_call(self.client_cpu))?;
         if let Some(cpu) = self.server_cpu {
             write!(f, r#", "cpu_us_per_call_server": {:.3}"#, per_call(cpu))?;
         }

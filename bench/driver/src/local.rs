@@ -30,10 +30,7 @@ pub(crate) async fn in_process<C: Echo>(
         best = best.min(batch(&mut client, &payload).await?);
     }
     let Some(count) = allocations else {
-        return Ok(format!(
-            r#"{{"ns": {:.1}}}"#,
-            nanoseconds(best, CALLS_PER_BATCH)
-        ));
+        return Ok(format!(r#"{{"ns": {:.1}}}"#, nanoseconds(best, CALLS_PER_BATCH)));
     };
     let before = count();
     batch(&mut client, &payload).await?;
@@ -68,10 +65,7 @@ pub(crate) fn encode<F: Framework>(load: &Load) -> Outcome<String> {
         }
         best = best.min(batch.elapsed());
     }
-    Ok(format!(
-        r#"{{"ns": {:.1}}}"#,
-        nanoseconds(best, ENCODES_PER_BATCH)
-    ))
+    Ok(format!(r#"{{"ns": {:.1}}}"#, nanoseconds(best, ENCODES_PER_BATCH)))
 }
 
 fn nanoseconds(batch: Duration, operations: u32) -> f64 {

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use verbwire::{Request, Response, Server, Status};
 use verbwire_bench_driver::{Framework, Outcome};
+use verbwire_core::codec::{Codec, Prost};
 
 use proto::echo_client::EchoClient;
 use proto::echo_server::EchoServer;
@@ -62,7 +63,8 @@ impl Framework for Verbwire {
         Ok(Client(EchoClient::in_process(EchoService)))
     }
 
-    fn encode(_payload: &Bytes) -> usize {
-        0 // filled in when the facade's encoder has a name
+    fn encode(payload: &Bytes) -> usize {
+        let data = payload.clone();
+        Prost.encode(&proto::Payload { data }).len()
     }
 }

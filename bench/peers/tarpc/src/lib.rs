@@ -75,12 +75,8 @@ impl Framework for Tarpc {
 
     fn encode(payload: &Bytes) -> usize {
         let format = Bincode::<EchoRequest, EchoRequest>::default();
-        let request = EchoRequest::Unary {
-            data: payload.clone(),
-        };
-        pin!(format)
-            .serialize(&request)
-            .map_or(0, |encoded| encoded.len())
+        let request = EchoRequest::Unary { data: payload.clone() };
+        pin!(format).serialize(&request).map_or(0, |encoded| encoded.len())
     }
 }
 
@@ -104,9 +100,7 @@ where
         + 'static,
     T::Error: Send,
 {
-    let config = server::Config {
-        pending_response_buffer: QUEUE,
-    };
+    let config = server::Config { pending_response_buffer: QUEUE };
     BaseChannel::new(config, transport)
         .execute(EchoService.serve())
         .for_each(|response| async {

@@ -39,12 +39,7 @@ where
     T::Future: Send,
 {
     async fn echo(&mut self, data: Bytes) -> Outcome<Bytes> {
-        Ok(self
-            .0
-            .unary(proto::Payload { data })
-            .await?
-            .into_inner()
-            .data)
+        Ok(self.0.unary(proto::Payload { data }).await?.into_inner().data)
     }
 }
 
@@ -78,11 +73,7 @@ impl Framework for Tonic {
     }
 
     fn encode(payload: &Bytes) -> usize {
-        proto::Payload {
-            data: payload.clone(),
-        }
-        .encode_to_vec()
-        .len()
+        proto::Payload { data: payload.clone() }.encode_to_vec().len()
     }
 }
 
@@ -118,15 +109,10 @@ impl Framework for TonicWithLargerWindows {
 async fn serve(mut server: Server, announce: impl FnOnce(String)) -> Outcome<()> {
     let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into())?.with_nodelay(Some(true));
     announce(format!("http://{}", incoming.local_addr()?));
-    server
-        .add_service(EchoServer::new(EchoService))
-        .serve_with_incoming(incoming)
-        .await?;
+    server.add_service(EchoServer::new(EchoService)).serve_with_incoming(incoming).await?;
     Ok(())
 }
 
 async fn connect(endpoint: Endpoint) -> Outcome<Client<Channel>> {
-    Ok(Client(EchoClient::new(
-        endpoint.tcp_nodelay(true).connect().await?,
-    )))
+    Ok(Client(EchoClient::new(endpoint.tcp_nodelay(true).connect().await?)))
 }
