@@ -1,12 +1,14 @@
 # The commands. README.md leads with `demo` and `test`.
 # `make test STAGES="fmt clippy"` runs single stages; scripts/test has their table.
 
-.PHONY: help demo test test-host bench setup
+.PHONY: help demo test test-host test-device lab-shell bench setup
 
 help:
 	@echo "make demo       install what is missing, build, serve, call, print a table"
 	@echo "make test       every check there is; scripts/test lists the stages"
 	@echo "make test-host  every check that needs no RDMA device"
+	@echo "make test-device  the checks on RDMA devices, in an emulated guest (docs/lab.md)"
+	@echo "make lab-shell  a guest with RDMA devices to work in"
 	@echo "make bench      this product and its peers in one run"
 	@echo "make setup      install what the other commands need"
 
@@ -14,11 +16,22 @@ demo:
 	@scripts/setup build
 	cargo run --locked --release -p verbwire-examples --bin demo
 
-test: test-host
+test:
+	@scripts/setup test
+	@$(if $(STAGES),,scripts/setup device)
+	@scripts/test $(STAGES)
 
 test-host:
 	@scripts/setup test
-	@scripts/test $(STAGES)
+	@scripts/test $(or $(STAGES),--host)
+
+test-device:
+	@scripts/setup device
+	@scripts/test device
+
+lab-shell:
+	@scripts/setup device
+	@tests/lab/lab shell
 
 bench:
 	@scripts/setup bench
@@ -26,3 +39,4 @@ bench:
 
 setup:
 	@scripts/setup test
+	@scripts/setup device
