@@ -6,7 +6,7 @@
 /// into `mod a { mod b { .. } mod c { .. } }`. For several packages [`include_protos!`](crate::include_protos)
 /// makes these modules by itself.
 ///
-/// ```ignore
+/// ```text
 /// mod helloworld {
 ///     verbwire::include_proto!("helloworld");
 /// }

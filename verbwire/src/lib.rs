@@ -2,7 +2,7 @@
 //!
 //! A service is defined in a `.proto` file; `verbwire-codegen` generates its stubs in a build script:
 //!
-//! ```ignore
+//! ```text
 //! // build.rs
 //! fn main() -> Result<(), verbwire_codegen::Error> {
 //!     verbwire_codegen::compile_protos("proto/helloworld.proto")

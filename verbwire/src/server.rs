@@ -36,7 +36,7 @@ impl Builder {
         Self(self.0.max_message_size(bytes))
     }
 
-    /// Calls at a time on one connection. 1024; a client's further calls wait there.
+    /// Calls at a time on one connection, 1 to 65,536. 1024; a client's further calls wait there.
     pub fn max_concurrent_calls(self, calls: u32) -> Self {
         Self(self.0.max_concurrent_calls(calls))
     }

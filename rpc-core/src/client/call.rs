@@ -24,6 +24,11 @@ use crate::status::{Executed, Status};
 /// The status that the handler returned, or one that says what kept the call from its handler. Its
 /// [`executed`](Status::executed) says whether the handler ran.
 ///
+/// # Panics
+///
+/// If it is polled outside of a tokio runtime and has to wait for its turn on the connection, or, in process,
+/// for its handler.
+///
 /// # Cancel safety
 ///
 /// Dropping a call cancels it: the server drops the handler at its next await. Nothing is lost but the

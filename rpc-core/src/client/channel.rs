@@ -12,6 +12,7 @@ use super::table::Table;
 use crate::buf::Buffer;
 use crate::config::ClientConfig;
 use crate::error::Error;
+use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::service::Service;
 use crate::status::Status;
@@ -57,7 +58,7 @@ impl Channel {
         let local = LocalSide {
             hello: hello.clone(),
             placement: Arc::clone(&table) as _,
-            deadline: Instant::now() + config.connect_timeout,
+            deadline: deadline_after(Instant::now(), config.connect_timeout),
         };
         let established = transport.connect(target, local).await?;
         if let Err(error) = agree(&hello, &established.peer) {

@@ -104,8 +104,14 @@ impl Driver {
         }
     }
 
-    fn close_when_drained(&self) {
-        if self.shared.table.with(|calls| calls.is_drained()) {
+    /// After GOAWAY: whoever waits for a slot is refused at once, and without calls the connection ends.
+    fn wind_down(&self) {
+        let (is_leaving, is_drained) =
+            self.shared.table.with(|calls| (calls.is_leaving(), calls.is_drained()));
+        if is_leaving {
+            self.shared.refuse_waiting();
+        }
+        if is_drained {
             let cause = "the server went away and no call needs the connection any more";
             self.shared.connection.close(Error::new(ErrorKind::Closed, cause));
         }
@@ -121,7 +127,7 @@ impl Future for Driver {
         let received = self.poll_receive(cx);
         self.poll_deadlines(cx);
         self.poll_cancels(cx);
-        self.close_when_drained();
+        self.wind_down();
         received.map(|cause| {
             debug!(path = %self.shared.connection.path(), %cause, "connection ended");
             self.shared.end(&cause);

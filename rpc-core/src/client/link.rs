@@ -16,7 +16,7 @@ use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Head, Message, MethodId};
 use crate::proto::client::{Outcome, PathNeeded, Slot};
-use crate::proto::deadlines::Timer;
+use crate::proto::deadlines::{Timer, deadline_after};
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
 use crate::sync::{Mutex, lock};
@@ -93,7 +93,7 @@ impl Link {
     }
 
     pub(super) async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
-        let deadline = Instant::now() + self.default_timeout;
+        let deadline = deadline_after(Instant::now(), self.default_timeout);
         let buffer = self.transport.alloc(len, deadline).await;
         buffer.map_err(|error| error.to_status(Executed::No))
     }
@@ -237,10 +237,15 @@ impl Shared {
         }
     }
 
+    /// No call begins any more: who waits for a slot wakes, and learns from `begin` why.
+    pub(super) fn refuse_waiting(&self) {
+        self.free_slots.close();
+    }
+
     /// The connection is gone: ends every call with the cause, and lets none begin.
     pub(super) fn end(&self, cause: &Error) {
         let wakers = self.table.with(|calls| calls.handle_closed(cause.clone()));
-        self.free_slots.close();
+        self.refuse_waiting();
         wakers.into_iter().for_each(Waker::wake);
     }
 }

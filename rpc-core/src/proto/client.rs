@@ -286,9 +286,14 @@ impl ClientCalls {
         wakers
     }
 
+    /// Whether the peer asked for the end of the connection.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.ended, Some(End::GoAway(_)))
+    }
+
     /// Whether the peer asked for the end of the connection and no call needs it any more.
     pub fn is_drained(&mut self) -> bool {
-        matches!(self.ended, Some(End::GoAway(_)))
+        self.is_leaving()
             && self.calls.iter_mut().all(|(_, caller)| matches!(caller.state, State::Done(_)))
     }
 

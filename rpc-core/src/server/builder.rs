@@ -12,6 +12,9 @@ use crate::proto::hello::Identity;
 use crate::service::Service;
 use crate::transport::{Target, Transport};
 
+/// Most calls at a time that a server can allow: a client can make it keep a table of that many slots.
+const MAX_CONCURRENT_CALLS: u32 = 1 << 16;
+
 /// Where servers begin. Applications use `verbwire::Server`, which knows transports by their names.
 #[derive(Debug)]
 pub struct Server;
@@ -43,9 +46,9 @@ impl Builder {
         self
     }
 
-    /// Calls at a time on one connection. 1024; a client's further calls wait there.
+    /// Calls at a time on one connection, 1 to 65,536. 1024; a client's further calls wait there.
     pub fn max_concurrent_calls(mut self, calls: u32) -> Self {
-        self.config.limits.max_concurrent_calls = calls.max(1);
+        self.config.limits.max_concurrent_calls = calls.clamp(1, MAX_CONCURRENT_CALLS);
         self
     }
 

@@ -15,6 +15,7 @@ use super::driver::Driver;
 use super::intake::Intake;
 use super::router::Router;
 use crate::error::{Error, ErrorKind};
+use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::request::ConnectionOrigin;
 use crate::transport::{Accepting, Established, Listener, LocalSide, Target, Transport};
@@ -212,7 +213,7 @@ impl Shared {
         let local = LocalSide {
             hello: hello.clone(),
             placement: Arc::clone(&intake) as _,
-            deadline: Instant::now() + self.config.handshake_timeout,
+            deadline: deadline_after(Instant::now(), self.config.handshake_timeout),
         };
         let Established { connection, peer } = accepting.handshake(local).await?;
         if let Err(error) = agree(&hello, &peer) {
