@@ -4,9 +4,10 @@
 //! [`Connection`] is the data path: no boxes, messages in and out. What a transport implements:
 //!
 //! * **Messages, whole and in order.** A message accepted by `try_send` arrives whole, or the connection
-//!   ends. Heads arrive in the order in which they were accepted, except that a message with a long body
-//!   may be overtaken by shorter ones: bodies travel in pieces so that a small call never waits for a
-//!   large one.
+//!   ends. Heads arrive in the order in which they were accepted, with two exceptions. A message with a long
+//!   body may be overtaken by shorter ones: bodies travel in pieces so that a small call never waits for
+//!   a large one. CANCEL, CANCELLED and GOAWAY may overtake messages of other calls: control gets
+//!   through where data waits.
 //! * **Back-pressure.** `try_send` gives the message back when the send queue is full; `poll_ready` waits.
 //! * **One driver.** One task polls `poll_recv`. It makes all progress that needs a task: reading,
 //!   writing what is queued, timers of the transport. `try_send` may be called from any task or thread.
@@ -14,9 +15,11 @@
 //!
 //! Later parts extend the seam by [`SendHints`] and by [`Connection::capability`], not by new methods.
 
+pub mod driver;
 pub mod inbound;
 pub mod mem;
 pub mod post;
+pub mod stall;
 mod target;
 
 use std::any::{Any, TypeId};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::landing::LandingPool;
+use verbwire_core::transport::inbound::LandingPool;
 
 /// Settings of a [`TcpTransport`](crate::TcpTransport) or [`UnixTransport`](crate::UnixTransport).
 #[derive(Debug, Clone)]
@@ -16,8 +16,13 @@ pub struct TcpConfig {
     /// 1 MiB: some ten thousand small calls, and a hundredth of a second on a slow network.
     ///
     /// A message is taken when the queue is below this limit, however long the message is. Segments that
-    /// are sent from the caller's own memory do not count: a queue does not make them take any more.
+    /// are sent from the caller's own memory do not count here.
     pub send_queue_bytes: usize,
+    /// Bytes of bodies that may wait to be written from the caller's own memory, per connection; beyond it
+    /// `try_send` says "full" to bodies of 4 KiB and more, and still takes shorter messages. 64 MiB: one body of
+    /// the longest kind. It bounds what a peer that does not read can make this side hold; a body is taken
+    /// when the queue is below this limit, however long it is.
+    pub send_queue_body_bytes: usize,
     /// How long a peer may take no byte at all while something is queued; then the connection ends.
     /// 30 s: longer than any pause of a living peer, shorter than the system's own patience.
     pub stall_timeout: Duration,
@@ -31,6 +36,7 @@ impl Default for TcpConfig {
     fn default() -> Self {
         Self {
             send_queue_bytes: 1 << 20,
+            send_queue_body_bytes: 64 << 20,
             stall_timeout: Duration::from_secs(30),
             kept_landing_bytes: 16 << 20,
         }

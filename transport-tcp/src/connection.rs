@@ -18,7 +18,10 @@ use std::task::{Context, Poll};
 
 use tokio::sync::watch;
 use verbwire_core::message::CallId;
+use verbwire_core::transport::driver::DriverSignal;
+use verbwire_core::transport::inbound::InboundLimits;
 use verbwire_core::transport::post::Posted;
+use verbwire_core::transport::stall::Stall;
 use verbwire_core::transport::{
     BoxFuture, Connection, Flush, Incoming, Outgoing, Path, PlacementHook, SendError,
 };
@@ -26,14 +29,13 @@ use verbwire_core::wire::Hello;
 use verbwire_core::{Error, ErrorKind};
 
 use crate::config::Shared;
-use crate::decoder::{FrameDecoder, InboundLimits};
-use crate::driver::DriverSignal;
+use crate::decoder::FrameDecoder;
 use crate::error;
 use crate::outbound::{EndKind, Outbound, OutboundLimits, Revoked};
 use crate::poster::{Poster, SendQueue};
 use crate::receiver::Receiver;
-use crate::stall::Stall;
 use crate::stream::Stream;
+use crate::written::Written;
 
 /// A connection over a byte stream.
 pub(crate) struct StreamConnection {
@@ -50,6 +52,7 @@ pub(crate) struct StreamConnection {
 struct Inbound {
     receiver: Receiver,
     stall: Stall,
+    written: Written,
     write: WriteState,
 }
 
@@ -74,14 +77,16 @@ impl StreamConnection {
         shared: &Shared,
     ) -> Self {
         let (read, write, closed) = stream.into_halves();
+        let written = Written::default();
         let outbound = Outbound::new(OutboundLimits::new(local, peer, &shared.config));
         let decoder =
             FrameDecoder::new(InboundLimits::new(local, peer), Arc::clone(&shared.landing));
         Self {
-            queue: SendQueue::new(outbound, Poster::new(write)),
+            queue: SendQueue::new(outbound, Poster::new(write, written.clone())),
             inbound: Mutex::new(Some(Inbound {
                 receiver: Receiver::new(read, decoder, placement),
                 stall: Stall::new(shared.config.stall_timeout),
+                written,
                 write: WriteState::Idle,
             })),
             driver: DriverSignal::default(),
@@ -183,7 +188,7 @@ impl StreamConnection {
             Poll::Ready(Err(error)) => Poll::Ready(error::lost("sending", error)),
             Poll::Pending => {
                 inbound.write = WriteState::Blocked;
-                inbound.stall.poll_stalled(cx, self.driver.written())
+                inbound.stall.poll_stalled(cx, inbound.written.total())
             }
         }
     }

@@ -13,7 +13,6 @@
 
 mod buffer;
 mod layout;
-mod limits;
 
 use std::mem;
 use std::sync::Arc;
@@ -22,19 +21,14 @@ use bytes::BufMut;
 use bytes::buf::Limit;
 use verbwire_core::buf::Body;
 use verbwire_core::message::{CallId, Message};
+use verbwire_core::transport::inbound::{
+    Bodies, FrameError, InboundLimits, LandingPool, Piece, SmallBodies,
+};
 use verbwire_core::transport::{Incoming, PlacementHook};
-use verbwire_core::wire::header::Flags;
-use verbwire_core::wire::tlv::{MANDATORY, Tlvs};
-use verbwire_core::wire::{HEADER_LEN, Header, Kind, WireError, head};
+use verbwire_core::wire::{HEADER_LEN, Header, Kind, head, tlv};
 
-use crate::bodies::{Bodies, Piece};
-use crate::error::FrameError;
-use crate::landing::LandingPool;
-use crate::small::SmallBodies;
 use buffer::ReadBuffer;
 use layout::{BodyPlace, Layout};
-
-pub(crate) use limits::InboundLimits;
 
 /// Missing bytes from which on they are read straight to where they belong. 8 KiB: below it, a copy costs
 /// less than the read that would bring them alone.
@@ -98,7 +92,7 @@ impl FrameDecoder {
             buffer: ReadBuffer::new(),
             within: Within::Frame,
             small: SmallBodies::default(),
-            bodies: Bodies::new(limits.bodies, Arc::clone(&pool)),
+            bodies: Bodies::new(limits.bodies(), Arc::clone(&pool)),
             pool,
         }
     }
@@ -202,7 +196,7 @@ impl FrameDecoder {
             return Ok(Step::Starved);
         }
         if header.kind == Kind::Data {
-            check_tlvs(&self.buffer.unread()[HEADER_LEN..layout.tlvs])?;
+            tlv::check_optional(&self.buffer.unread()[HEADER_LEN..layout.tlvs])?;
             if let Some(piece) = self.bodies.begin_piece(&header)? {
                 self.within = Within::Piece(piece);
             }
@@ -233,27 +227,9 @@ impl FrameDecoder {
             BodyPlace::Landing => {
                 self.within = Within::Body(Landing { message, bytes: self.pool.take(len), len });
             }
-            BodyPlace::Pieces => self.open(message, len, placement)?,
+            BodyPlace::Pieces => self.bodies.open(message, len, placement)?,
         }
         Ok(())
-    }
-
-    /// Begins a body that comes in pieces.
-    fn open(
-        &mut self,
-        message: Message,
-        len: usize,
-        placement: &dyn PlacementHook,
-    ) -> Result<(), FrameError> {
-        let field = |field, value, expected| WireError::Field { field, value, expected };
-        let Some(call) = message.head.call() else {
-            let flags = u64::from(Flags::BODY_FOLLOWS.0);
-            return Err(field("flags", flags, "GOAWAY has its body behind it").into());
-        };
-        if len == 0 {
-            return Err(field("body_len", 0, "a body that follows has a byte at least").into());
-        }
-        self.bodies.open(call, message, len, placement)
     }
 
     /// Goes on with the body of a frame.
@@ -298,17 +274,6 @@ impl Landing {
     fn missing(&self) -> usize {
         self.len - self.bytes.len()
     }
-}
-
-/// DATA knows no TLV, so that only optional ones pass.
-fn check_tlvs(block: &[u8]) -> Result<(), WireError> {
-    for tlv in Tlvs::new(block) {
-        let kind = tlv?.kind;
-        if kind & MANDATORY != 0 {
-            return Err(WireError::MandatoryTlv(kind));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

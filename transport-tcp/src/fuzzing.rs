@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
 use verbwire_core::transport::{Announced, Placement, PlacementHook};
 use verbwire_core::wire::Hello;
 
-use crate::decoder::{FrameDecoder, InboundLimits};
-use crate::landing::LandingPool;
+use crate::decoder::FrameDecoder;
 
 /// Refuses the bodies of odd slots, so that both ways are reached.
 struct Parity;

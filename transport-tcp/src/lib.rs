@@ -6,34 +6,30 @@
 //!
 //! What is where, in the order in which a byte travels: `outbound` turns messages into frames and
 //! schedules long bodies, `poster` hands frames to the socket, `stream` is the socket, `receiver`
-//! reads, `decoder` turns bytes into messages, `bodies` holds the ones that arrive in pieces, `landing`
-//! and `small` are the memory of bodies.
-//! `connection` ties them together. `outbound`, `decoder` and `bodies` are pure: they know no socket,
-//! no clock and no task.
+//! reads, `decoder` turns bytes into messages. `connection` ties them together. `outbound` and `decoder` are
+//! pure: they know no socket, no clock and no task. What all transports with frames share is the core's:
+//! limits and the memory of bodies (`transport::inbound`), what tasks tell the driver
+//! (`transport::driver`), and noticing a peer that takes nothing (`transport::stall`).
 //!
 //! This crate knows nothing of calls beyond their ids; it neither retries nor reconnects.
 
 #![forbid(unsafe_code)]
 
-mod bodies;
 mod config;
 mod connection;
 mod decoder;
-mod driver;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
-mod landing;
 mod outbound;
 mod poster;
 mod receiver;
-mod small;
-mod stall;
 mod stream;
 mod tcp;
 #[cfg(unix)]
 mod unix;
+mod written;
 
 pub use config::TcpConfig;
 pub use tcp::TcpTransport;

@@ -36,8 +36,12 @@ pub(crate) struct Outbound {
     frames: Batch,
     /// Bodies that go in pieces; the next piece is the first one's.
     bulk: VecDeque<Bulk>,
+    /// Bytes of `bulk` that no batch has yet.
+    bulk_bytes: usize,
     /// Copied bytes of the batch that the poster has.
     writing: usize,
+    /// Its bytes by reference.
+    writing_referenced: usize,
     /// Who waits for room.
     waiting: Vec<Waker>,
     end: Option<End>,
@@ -48,6 +52,8 @@ pub(crate) struct Outbound {
 pub(crate) struct OutboundLimits {
     /// See `TcpConfig::send_queue_bytes`.
     pub(crate) queue_bytes: usize,
+    /// See `TcpConfig::send_queue_body_bytes`.
+    pub(crate) body_bytes: usize,
     /// Longest body in one frame, and longest piece.
     pub(crate) frame_body: usize,
 }
@@ -58,6 +64,7 @@ impl OutboundLimits {
         let frame_body = local.max_frame_body.min(peer.max_frame_body);
         Self {
             queue_bytes: config.send_queue_bytes,
+            body_bytes: config.send_queue_body_bytes,
             frame_body: frame_body.max(MIN_FRAME_BODY) as usize,
         }
     }
@@ -116,7 +123,9 @@ impl Outbound {
             limits,
             frames: Batch::default(),
             bulk: VecDeque::new(),
+            bulk_bytes: 0,
             writing: 0,
+            writing_referenced: 0,
             waiting: Vec::new(),
             end: None,
         }
@@ -127,11 +136,12 @@ impl Outbound {
         if let Some(end) = &self.end {
             return Err(SendError::Closed(end.cause.clone()));
         }
-        if !self.has_room() {
+        let body_len = outgoing.message.body.len();
+        let is_long = body_len >= BY_REFERENCE;
+        if !self.has_room() || (is_long && !self.has_body_room()) {
             return Err(SendError::Full(Box::new(outgoing)));
         }
         let mut message = outgoing.message;
-        let body_len = message.body.len();
         let lengths = (u32::try_from(message.metadata.len()), u32::try_from(body_len));
         let (Ok(metadata_len), Ok(wire_len)) = lengths else {
             return Err(SendError::Closed(unsendable(&message)));
@@ -143,6 +153,7 @@ impl Outbound {
         // GOAWAY has no call to which pieces could belong; its words are cut by the core.
         if let (true, Some(call)) = (in_pieces, message.head.call()) {
             header.flags = header.flags.with(Flags::BODY_FOLLOWS);
+            self.bulk_bytes += body_len;
             self.bulk.push_back(Bulk {
                 call,
                 reader: mem::take(&mut message.body).reader(),
@@ -156,9 +167,15 @@ impl Outbound {
         Ok(())
     }
 
-    /// Whether the next message is taken.
+    /// Whether the next message is taken, if its body is short.
     pub(crate) fn has_room(&self) -> bool {
         self.writing + self.frames.copied_len() < self.limits.queue_bytes
+    }
+
+    /// Whether the next long body is taken as well.
+    fn has_body_room(&self) -> bool {
+        let staged = self.frames.referenced_len() + self.bulk_bytes;
+        self.writing_referenced + staged < self.limits.body_bytes
     }
 
     /// Why the connection has ended, if it has.
@@ -166,9 +183,9 @@ impl Outbound {
         self.end.as_ref().map(|end| (end.how, &end.cause))
     }
 
-    /// Whether to wait for room; then `waker` is woken when there is some.
+    /// Whether to wait for room; then `waker` is woken when there is some for messages of every length.
     pub(crate) fn wait(&mut self, waker: &Waker) -> bool {
-        if self.end.is_some() || self.has_room() {
+        if self.end.is_some() || (self.has_room() && self.has_body_room()) {
             return false;
         }
         if !self.waiting.iter().any(|other| other.will_wake(waker)) {
@@ -183,6 +200,7 @@ impl Outbound {
         let Some(bulk) = at.and_then(|at| self.bulk.remove(at)) else {
             return Revoked::Nothing;
         };
+        self.bulk_bytes -= bulk.reader.remaining();
         let header =
             Header { flags: Flags::ABORTED, aux: bulk.offset, ..Header::new(Kind::Data, call) };
         self.frames.copy(&header.encode());
@@ -218,7 +236,9 @@ impl Outbound {
         }
         self.take_frames(batch);
         self.take_piece(batch);
-        let woken = if self.has_room() { mem::take(&mut self.waiting) } else { Vec::new() };
+        self.writing_referenced = batch.referenced_len();
+        let has_room = self.has_room() && self.has_body_room();
+        let woken = if has_room { mem::take(&mut self.waiting) } else { Vec::new() };
         let next = if batch.is_written() { Next::Idle } else { Next::Write };
         (next, woken)
     }
@@ -234,7 +254,9 @@ impl Outbound {
     pub(crate) fn discard(&mut self) {
         self.frames = Batch::default();
         self.bulk = VecDeque::new();
+        self.bulk_bytes = 0;
         self.writing = 0;
+        self.writing_referenced = 0;
     }
 
     /// Appends the next piece of the body whose turn it is.
@@ -243,6 +265,7 @@ impl Outbound {
             return;
         };
         let len = bulk.reader.remaining().min(self.limits.frame_body);
+        self.bulk_bytes -= len;
         let wire_len = u32::try_from(len).expect("bodies are at most u32::MAX bytes, see push");
         let is_last = len == bulk.reader.remaining();
         let header = Header {

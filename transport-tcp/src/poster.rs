@@ -6,12 +6,13 @@
 
 use std::io::{self, IoSlice};
 
+use verbwire_core::transport::driver::DriverSignal;
 use verbwire_core::transport::post::{PostQueue, Posted};
 
-use crate::driver::DriverSignal;
 use crate::error;
 use crate::outbound::{Batch, EndKind, Next, Outbound, SLICES};
 use crate::stream::WriteHalf;
+use crate::written::Written;
 
 /// Staged frames and who writes them.
 pub(crate) type SendQueue = PostQueue<Outbound, Poster>;
@@ -26,11 +27,12 @@ pub(crate) struct Poster {
     /// `None` once the connection has ended.
     half: Option<WriteHalf>,
     batch: Batch,
+    written: Written,
 }
 
 impl Poster {
-    pub(crate) fn new(half: WriteHalf) -> Self {
-        Self { half: Some(half), batch: Batch::default() }
+    pub(crate) fn new(half: WriteHalf, written: Written) -> Self {
+        Self { half: Some(half), batch: Batch::default(), written }
     }
 
     /// Writes until nothing is staged (`All`), or the socket takes no more or it is someone else's turn
@@ -42,12 +44,12 @@ impl Poster {
             match next {
                 Next::Idle => return Posted::All,
                 Next::End(how) => {
-                    self.finish(how, queue, driver);
+                    self.finish(how, queue);
                     return Posted::All;
                 }
                 Next::Write => {}
             }
-            match self.write(driver) {
+            match self.write() {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Posted::Blocked,
                 Err(error) => {
@@ -62,7 +64,7 @@ impl Poster {
     }
 
     /// Writes the batch.
-    fn write(&mut self, driver: &DriverSignal) -> io::Result<()> {
+    fn write(&mut self) -> io::Result<()> {
         let Some(half) = &self.half else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -73,7 +75,7 @@ impl Poster {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.batch.advance(count);
-                    driver.add_written(count);
+                    self.written.add(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -83,10 +85,10 @@ impl Poster {
     }
 
     /// Writes what can be written without waiting, long bodies apart, and lets the socket go.
-    fn finish(&mut self, how: EndKind, queue: &SendQueue, driver: &DriverSignal) {
-        if how == EndKind::Closed && self.write(driver).is_ok() {
+    fn finish(&mut self, how: EndKind, queue: &SendQueue) {
+        if how == EndKind::Closed && self.write().is_ok() {
             queue.with_staged(|staged| staged.take_frames(&mut self.batch));
-            if let Err(error) = self.write(driver) {
+            if let Err(error) = self.write() {
                 tracing::debug!(%error, "queued frames are not sent: the connection is closed");
             }
         }

@@ -1,4 +1,3 @@
-use super::limits::BODIES_BEYOND_CALLS;
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,8 +7,9 @@ use verbwire_core::config::{Limits, Random};
 use verbwire_core::message::{GoAway, Head, MethodId};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::{Announced, Outgoing, Placement, SendHints};
-use verbwire_core::wire::Hello;
-use verbwire_core::wire::tlv::Tlv;
+use verbwire_core::wire::header::Flags;
+use verbwire_core::wire::tlv::{MANDATORY, Tlv};
+use verbwire_core::wire::{Hello, WireError};
 use verbwire_core::{Code, Executed};
 
 use crate::config::TcpConfig;
@@ -250,7 +250,7 @@ fn more_bodies_than_calls_are_refused() {
             Header { flags: Flags::BODY_FOLLOWS, body_len: 1, ..Header::new(Kind::Request, call) };
         decoder.append(&header.encode(), &Everything, &mut received)
     };
-    let most = 8 + BODIES_BEYOND_CALLS;
+    let most = 72;
     (0..most).for_each(|slot| open(slot).expect("within the limit"));
     let error = open(most).expect_err("one too many");
     assert!(error.to_string().starts_with("more than 72 bodies"), "{error}");

@@ -21,6 +21,8 @@ pub(crate) struct Batch {
     copied: Vec<u8>,
     /// Segments in order, each with its place: before the copied byte of that index.
     segments: Vec<(usize, Bytes)>,
+    /// Bytes of all segments, written or not.
+    referenced: usize,
     written: Written,
 }
 
@@ -49,6 +51,7 @@ impl Batch {
         if bytes.len() < BY_REFERENCE {
             self.copy(&bytes);
         } else {
+            self.referenced += bytes.len();
             self.segments.push((self.copied.len(), bytes));
         }
     }
@@ -56,6 +59,11 @@ impl Batch {
     /// Copied bytes, written or not.
     pub(crate) fn copied_len(&self) -> usize {
         self.copied.len()
+    }
+
+    /// Bytes appended by reference, written or not.
+    pub(crate) fn referenced_len(&self) -> usize {
+        self.referenced
     }
 
     /// Whether nothing is left to write.
@@ -68,6 +76,7 @@ impl Batch {
         self.copied.clear();
         self.copied.shrink_to(KEPT);
         self.segments.clear();
+        self.referenced = 0;
         self.segments.shrink_to(KEPT / BY_REFERENCE);
         self.written = Written::default();
     }

@@ -18,7 +18,7 @@ impl Wake for Nobody {
 }
 
 fn outbound(queue_bytes: usize) -> Outbound {
-    Outbound::new(OutboundLimits { queue_bytes, frame_body: FRAME })
+    Outbound::new(OutboundLimits { queue_bytes, body_bytes: 100 * FRAME, frame_body: FRAME })
 }
 
 fn call(slot: u32) -> CallId {
@@ -151,4 +151,27 @@ fn a_peer_that_announces_tiny_frames_gets_usable_ones() {
     let peer = Hello { max_frame_body: 0, ..local.clone() };
     let limits = OutboundLimits::new(&local, &peer, &TcpConfig::default());
     assert_eq!(limits.frame_body, MIN_FRAME_BODY as usize);
+}
+
+#[test]
+fn long_bodies_wait_for_the_long_ones_before_and_short_messages_do_not() {
+    let limits = OutboundLimits { queue_bytes: 1 << 20, body_bytes: 10 * FRAME, frame_body: FRAME };
+    let mut outbound = Outbound::new(limits);
+    // One passes whatever its length, and fills the queue for others.
+    push(&mut outbound, 1, 11 * FRAME);
+    let refused = outbound.push(request(2, FRAME));
+    assert!(matches!(refused, Err(SendError::Full(_))));
+    push(&mut outbound, 3, 10);
+    assert!(outbound.wait(&Arc::new(Nobody).into()));
+    let mut batch = Batch::default();
+    let mut turns = 0;
+    while outbound.next(&mut batch).1.is_empty() {
+        batch.drain();
+        turns += 1;
+    }
+    // Each turn takes a piece; the one that the poster has counts until it is written.
+    assert_eq!(turns, 2);
+    push(&mut outbound, 2, FRAME);
+    assert_eq!(outbound.revoke(call(1)), Revoked::Aborted);
+    assert!(!outbound.wait(&Arc::new(Nobody).into()));
 }

@@ -66,6 +66,14 @@ pub enum FrameError {
         /// The call.
         call: CallId,
     },
+    /// More bodies at a time than calls.
+    #[error(
+        "more than {limit} bodies arrive at a time; the limit follows from max_concurrent_calls"
+    )]
+    TooManyBodies {
+        /// The limit.
+        limit: usize,
+    },
 }
 
 impl From<FrameError> for Error {

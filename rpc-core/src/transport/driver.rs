@@ -1,22 +1,21 @@
 //! What other tasks tell the driver: the one task that polls a connection.
 //!
-//! Owns the driver's waker, the note that there is something to write, the count of written bytes by
-//! which the driver sees that the peer takes some, and the calls that were revoked. The note is also
-//! what keeps a burst of messages from waking the driver once per message: only who sets it wakes.
+//! Owns the driver's waker, the note that there is something to write, and the calls that were revoked. The
+//! note is also what keeps a burst of messages from waking the driver once per message: only who sets it
+//! wakes.
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use verbwire_core::message::CallId;
+use crate::message::CallId;
 
 /// How other tasks reach the driver.
 #[derive(Debug, Default)]
-pub(crate) struct DriverSignal {
+pub struct DriverSignal {
     /// Whether the driver will write in its next poll.
     due: AtomicBool,
-    written: AtomicU64,
     told: Mutex<Told>,
 }
 
@@ -30,7 +29,7 @@ struct Told {
 
 impl DriverSignal {
     /// Called first in every poll of the driver; returns the calls revoked since the last one.
-    pub(crate) fn begin_poll(&self, waker: &Waker) -> Vec<CallId> {
+    pub fn begin_poll(&self, waker: &Waker) -> Vec<CallId> {
         let mut told = self.told();
         match &mut told.waker {
             Some(known) => known.clone_from(waker),
@@ -40,7 +39,7 @@ impl DriverSignal {
     }
 
     /// Wakes the driver.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         let waker = self.told().waker.take();
         if let Some(waker) = waker {
             waker.wake();
@@ -48,7 +47,7 @@ impl DriverSignal {
     }
 
     /// Has the driver throw away what arrives for the call.
-    pub(crate) fn revoke(&self, call: CallId) {
+    pub fn revoke(&self, call: CallId) {
         let is_first = {
             let mut told = self.told();
             told.revoked.push(call);
@@ -64,36 +63,26 @@ impl DriverSignal {
     }
 
     /// Leaves writing to the driver; call it after the message is staged.
-    pub(crate) fn write_soon(&self) {
+    pub fn write_soon(&self) {
         if !self.due.swap(true, Ordering::AcqRel) {
             self.wake();
         }
     }
 
     /// Whether the driver will write soon, so that no one else needs to.
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.due.load(Ordering::Acquire)
     }
 
     /// The driver writes now: what is staged before this call is seen, what is staged later sets the
     /// note anew.
-    pub(crate) fn begin_write(&self) {
+    pub fn begin_write(&self) {
         self.due.swap(false, Ordering::AcqRel);
     }
 
-    /// The driver waits until the socket takes more, so that no one needs to wake it.
-    pub(crate) fn stay_due(&self) {
+    /// The driver waits until the device takes more, so that no one needs to wake it.
+    pub fn stay_due(&self) {
         self.due.store(true, Ordering::Release);
-    }
-
-    /// The socket took `count` bytes.
-    pub(crate) fn add_written(&self, count: usize) {
-        self.written.fetch_add(count as u64, Ordering::Relaxed);
-    }
-
-    /// Bytes that the socket ever took.
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
     }
 }
 

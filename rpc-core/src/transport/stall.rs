@@ -1,7 +1,7 @@
 //! Noticing a peer that takes nothing.
 //!
-//! Owns a timer that runs while something waits to be written. What is waiting, and what follows from a
-//! stall, is the connection's business.
+//! Owns a timer that runs while something waits to be sent. What is waiting, how progress is counted, and what
+//! follows from a stall, is the connection's business.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,38 +9,42 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
-use verbwire_core::{Error, ErrorKind};
+
+use crate::error::{Error, ErrorKind};
+use crate::proto::deadlines::deadline_after;
 
 /// Notices a peer that takes no byte for too long while there are some for it.
-pub(crate) struct Stall {
+#[derive(Debug)]
+pub struct Stall {
     timeout: Duration,
-    /// The count of written bytes when it last changed, and when that was seen; `None` while nothing waits.
+    /// The count of progress when it last changed, and when that was seen; `None` while nothing waits.
     last: Option<(u64, Instant)>,
     /// Made when first needed: most connections never wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Stall {
-    pub(crate) fn new(timeout: Duration) -> Self {
+    /// Nothing waits yet.
+    pub fn new(timeout: Duration) -> Self {
         Self { timeout, last: None, sleep: None }
     }
 
     /// Nothing waits for the peer any more.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.last = None;
     }
 
-    /// Something waits for the peer, which has taken `written` bytes so far. Ready when it is stalled.
-    pub(crate) fn poll_stalled(&mut self, cx: &mut Context<'_>, written: u64) -> Poll<Error> {
+    /// Something waits for the peer; `progress` counts what it has taken so far. Ready when it is stalled.
+    pub fn poll_stalled(&mut self, cx: &mut Context<'_>, progress: u64) -> Poll<Error> {
         let since = match self.last {
-            Some((count, since)) if count == written => since,
+            Some((count, since)) if count == progress => since,
             _ => {
                 let now = Instant::now();
-                self.last = Some((written, now));
+                self.last = Some((progress, now));
                 now
             }
         };
-        let deadline = since + self.timeout;
+        let deadline = deadline_after(since, self.timeout);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         // The timer is moved only when it fires, not at every byte.
         while sleep.as_mut().poll(cx).is_ready() {
@@ -69,9 +73,9 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    async fn stalled_after(stall: &mut Stall, written: u64) -> Duration {
+    async fn stalled_after(stall: &mut Stall, progress: u64) -> Duration {
         let start = Instant::now();
-        let error = poll_fn(|cx| stall.poll_stalled(cx, written)).await;
+        let error = poll_fn(|cx| stall.poll_stalled(cx, progress)).await;
         assert_eq!(error.kind(), ErrorKind::Lost);
         assert!(error.to_string().contains("no byte for 30s"), "{error}");
         start.elapsed()
