@@ -51,12 +51,13 @@ pub trait Nic: Send + Sync + 'static {
     /// What the device can do, as it says itself.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Registers a slab's memory.
+    /// Registers a slab's memory. A software NIC keeps a weak reference: it reaches the memory by the slab's
+    /// checked DMA.
     ///
     /// # Errors
     ///
     /// The limit on locked memory, or on registrations, is reached.
-    fn register(&self, slab: &Slab, access: Access) -> Result<Box<dyn Region>, NicError>;
+    fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError>;
 
     /// Makes a completion queue for `depth` completions.
     ///
@@ -415,6 +416,9 @@ pub struct WcStatus(pub u32);
 impl WcStatus {
     /// The receive buffer was shorter than the message.
     pub const LOCAL_LENGTH: Self = Self(1);
+    /// The receive could not take the message: what soft-RoCE says where others say
+    /// [`LOCAL_LENGTH`](Self::LOCAL_LENGTH).
+    pub const LOCAL_QP_OPERATION: Self = Self(2);
     /// Memory of this side that its registration does not allow.
     pub const LOCAL_PROTECTION: Self = Self(4);
     /// Not executed: the queue pair was in the error state.
@@ -423,6 +427,8 @@ impl WcStatus {
     pub const REMOTE_INVALID_REQUEST: Self = Self(9);
     /// Memory of the peer that its registration does not allow.
     pub const REMOTE_ACCESS: Self = Self(10);
+    /// The peer could not carry out the request: its receive was too short or not accessible.
+    pub const REMOTE_OPERATION: Self = Self(11);
     /// The peer did not answer.
     pub const RETRY_EXCEEDED: Self = Self(12);
     /// The peer had no receive posted.
@@ -433,12 +439,14 @@ impl fmt::Display for WcStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match *self {
             Self::LOCAL_LENGTH => "the message was longer than the receive buffer",
+            Self::LOCAL_QP_OPERATION => "the receive could not take the message",
             Self::LOCAL_PROTECTION => {
                 "local protection error: memory that is not registered for this"
             }
             Self::FLUSHED => "flushed: the queue pair was in the error state",
             Self::REMOTE_INVALID_REQUEST => "the peer refused the request as invalid",
             Self::REMOTE_ACCESS => "remote access error: no right to that memory of the peer",
+            Self::REMOTE_OPERATION => "the peer's receive could not take the message",
             Self::RETRY_EXCEEDED => "the peer did not answer (retries exceeded): is the path up?",
             Self::RNR_RETRY_EXCEEDED => "the peer had no receive posted (RNR retries exceeded)",
             Self(number) => return write!(f, "completion status {number}"),

@@ -15,7 +15,7 @@ use super::slab::Slab;
 /// `take` removes it before it makes the buffer, and only the buffer's drop calls `give_back`. This is the
 /// slab's invariant 2.
 pub struct Pool {
-    slab: Slab,
+    slab: Arc<Slab>,
     free: Mutex<Vec<usize>>,
     leaked: AtomicUsize,
     poison: Poison,
@@ -35,6 +35,7 @@ impl Pool {
     pub fn new(slab: Slab, poison: Poison) -> Arc<Self> {
         // Taken from the end, so that the first buffer is the first chunk.
         let free = (0..slab.chunks()).rev().collect();
+        let slab = Arc::new(slab);
         Arc::new(Self { slab, free: Mutex::new(free), leaked: AtomicUsize::new(0), poison })
     }
 
@@ -54,8 +55,8 @@ impl Pool {
         self.leaked.load(Ordering::Relaxed)
     }
 
-    /// The memory.
-    pub fn slab(&self) -> &Slab {
+    /// The memory. Only the pool makes buffers of it, whoever else holds it.
+    pub fn slab(&self) -> &Arc<Slab> {
         &self.slab
     }
 

@@ -1,0 +1,74 @@
+//! The device: makes registrations, completion queues and queue pairs on its host.
+
+use std::sync::Arc;
+
+use super::cq::FabricCq;
+use super::host::HostId;
+use super::mr::FabricRegion;
+use super::qp::FabricQp;
+use super::shared::Shared;
+use crate::memory::{Region, Slab};
+use crate::nic::{Access, Capabilities, Cq, Depths, Nic, NicError, Qp};
+
+/// A host's device.
+pub(super) struct FabricNic {
+    shared: Arc<Shared>,
+    host: HostId,
+    capabilities: Capabilities,
+}
+
+impl FabricNic {
+    pub(super) fn new(shared: Arc<Shared>, host: HostId, capabilities: Capabilities) -> Self {
+        Self { shared, host, capabilities }
+    }
+
+    pub(super) fn host(&self) -> HostId {
+        self.host
+    }
+}
+
+impl Nic for FabricNic {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError> {
+        let (lkey, rkey) = self.shared.with(|network| network.register(self.host, slab, access))?;
+        let shared = Arc::clone(&self.shared);
+        Ok(Box::new(FabricRegion { shared, host: self.host, lkey, rkey }))
+    }
+
+    fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError> {
+        let max = self.capabilities.max_cqe;
+        let id = self.shared.with(|network| network.create_cq(self.host, depth, max))?;
+        Ok(Arc::new(FabricCq::new(Arc::clone(&self.shared), id)))
+    }
+
+    fn create_qp(&self, cq: &Arc<dyn Cq>, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
+        const VERB: &str = "ibv_create_qp";
+        let foreign = || NicError {
+            verb: VERB,
+            reason: "EINVAL: the completion queue belongs to another device".to_owned(),
+        };
+        let max = self.capabilities.max_wr;
+        if depths.send > max || depths.recv > max {
+            let Depths { send, recv } = depths;
+            let reason = format!("EINVAL: depths {send} and {recv} are not both within {max}");
+            return Err(NicError { verb: VERB, reason });
+        }
+        let own: &FabricCq = cq
+            .as_any()
+            .downcast_ref::<FabricCq>()
+            .filter(|own| own.is_on(&self.shared))
+            .ok_or_else(foreign)?;
+        let (id, number) = self.shared.with(|network| {
+            network.check_alive(self.host, VERB)?;
+            let same = network.cqs.get(&own.id()).is_some_and(|state| state.host == self.host);
+            if !same {
+                return Err(foreign());
+            }
+            Ok(network.create_qp(self.host, own.id(), depths, self.capabilities.clone()))
+        })?;
+        Ok(Arc::new(FabricQp::new(Arc::clone(&self.shared), (id, number), Arc::clone(cq))))
+    }
+}

@@ -1,0 +1,373 @@
+//! Queue pairs: their queues, their states, and how they end.
+//!
+//! ```text
+//!  Idle ──(connection manager)──► Ready ──(failure, overflow, fail)──► Error ──(destroy)──► gone
+//!    └──────────────────────────(fail)──────────────────────────────────┘
+//! ```
+//!
+//! Owns what was posted and has not completed. What travels between two queue pairs stands in `wire`.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use super::cm::EndId;
+use super::cq::{CqId, Cqe, Frees};
+use super::fate::Fate;
+use super::host::HostId;
+use super::network::Network;
+use super::profile::AfterDestroy;
+use super::schedule::{Event, Lane};
+use super::shared::Shared;
+use crate::nic::{
+    Capabilities, Cq, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, Signal, Wc, WcStatus, Wire,
+    WrId,
+};
+
+/// Which queue pair of the fabric. Never reused, unlike its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QpId(pub(super) u64);
+
+/// A queue pair.
+pub(super) struct QpState {
+    pub(super) host: HostId,
+    pub(super) number: QpNumber,
+    pub(super) cq: CqId,
+    pub(super) phase: Phase,
+    pub(super) peer: Option<QpId>,
+    /// Its end of a connection, from the attempt on.
+    pub(super) end: Option<EndId>,
+    /// Whether a message of the peer has arrived.
+    pub(super) heard: bool,
+    pub(super) capabilities: Capabilities,
+    pub(super) send: SendQueue,
+    pub(super) recv: RecvQueue,
+}
+
+/// The states of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Idle,
+    Ready,
+    Error,
+}
+
+/// A send queue.
+pub(super) struct SendQueue {
+    pub(super) depth: u32,
+    /// Posted and not settled, in order.
+    entries: VecDeque<Wqe>,
+    /// The index of the next to be posted, and of the next to depart.
+    next: u64,
+    next_to_depart: u64,
+    /// Slots that are taken: those of `entries`, and of what settled until a completion that covers it is
+    /// polled.
+    used: u32,
+    /// Settled without a completion since the last one.
+    silent: u32,
+    /// A work request failed before it left: none may follow it.
+    pub(super) stopped: bool,
+    completions: Lane,
+}
+
+/// A receive queue.
+pub(super) struct RecvQueue {
+    pub(super) depth: u32,
+    entries: VecDeque<(RecvWr, Fate)>,
+    used: u32,
+    completions: Lane,
+}
+
+/// A work request in a send queue.
+pub(super) struct Wqe {
+    pub(super) index: u64,
+    pub(super) wr: SendWr,
+    /// The bytes of an inline one, copied when it was posted.
+    pub(super) inline: Option<Vec<u8>>,
+    fate: Fate,
+    outcome: Option<Result<(), WcStatus>>,
+}
+
+/// A work request that completes.
+struct Done {
+    id: WrId,
+    result: Result<u32, WcStatus>,
+    frees: Frees,
+    fate: Fate,
+}
+
+impl SendQueue {
+    fn new(depth: u32) -> Self {
+        Self {
+            depth,
+            entries: VecDeque::new(),
+            next: 0,
+            next_to_depart: 0,
+            used: 0,
+            silent: 0,
+            stopped: false,
+            completions: Lane::default(),
+        }
+    }
+
+    pub(super) fn free(&mut self, slots: u32) {
+        self.used = self.used.saturating_sub(slots);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.used >= self.depth
+    }
+
+    /// Takes a slot for a work request that nothing will execute.
+    pub(super) fn swallow(&mut self) {
+        self.used += 1;
+    }
+
+    pub(super) fn push(&mut self, wr: SendWr, inline: Option<Vec<u8>>, fate: Fate) {
+        self.entries.push_back(Wqe { index: self.next, wr, inline, fate, outcome: None });
+        self.next += 1;
+        self.used += 1;
+    }
+
+    /// The next to depart.
+    pub(super) fn depart(&mut self) -> Option<&mut Wqe> {
+        let position = self.position(self.next_to_depart)?;
+        self.next_to_depart += 1;
+        self.entries.get_mut(position)
+    }
+
+    /// Where a work request is; their indices follow each other.
+    fn position(&self, index: u64) -> Option<usize> {
+        let position = usize::try_from(index.checked_sub(self.entries.front()?.index)?).ok()?;
+        (position < self.entries.len()).then_some(position)
+    }
+
+    /// Whether a work request is not settled.
+    pub(super) fn holds(&self, index: u64) -> bool {
+        self.position(index).is_some()
+    }
+
+    /// The first, if its outcome is known: whatever the order of outcomes, they settle in order.
+    fn pop_settled(&mut self) -> Option<(Wqe, Result<(), WcStatus>)> {
+        let outcome = self.entries.front()?.outcome?;
+        Some((self.entries.pop_front()?, outcome))
+    }
+
+    /// The slots that a completion frees: its own, and those of what was settled in silence.
+    fn freed_slots(&mut self) -> u32 {
+        mem::take(&mut self.silent) + 1
+    }
+}
+
+impl RecvQueue {
+    fn new(depth: u32) -> Self {
+        Self { depth, entries: VecDeque::new(), used: 0, completions: Lane::default() }
+    }
+
+    pub(super) fn free_one(&mut self) {
+        self.used = self.used.saturating_sub(1);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.used >= self.depth
+    }
+
+    pub(super) fn push(&mut self, wr: RecvWr, fate: Fate) {
+        self.entries.push_back((wr, fate));
+        self.used += 1;
+    }
+
+    pub(super) fn swallow(&mut self) {
+        self.used += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(RecvWr, Fate)> {
+        self.entries.pop_front()
+    }
+}
+
+impl Network {
+    pub(super) fn create_qp(
+        &mut self,
+        host: HostId,
+        cq: CqId,
+        depths: Depths,
+        capabilities: Capabilities,
+    ) -> (QpId, QpNumber) {
+        let id = QpId(self.next_id());
+        let number = self.host(host).take_qp_number();
+        let state = QpState {
+            host,
+            number,
+            cq,
+            phase: Phase::Idle,
+            peer: None,
+            end: None,
+            heard: false,
+            capabilities,
+            send: SendQueue::new(depths.send),
+            recv: RecvQueue::new(depths.recv),
+        };
+        self.qps.insert(id, state);
+        (id, number)
+    }
+
+    /// The outcome of a work request is known.
+    pub(super) fn settle(&mut self, id: QpId, index: u64, outcome: Result<(), WcStatus>) {
+        let Some(qp) = self.qps.get_mut(&id) else { return };
+        let Some(position) = qp.send.position(index) else { return };
+        qp.send.entries[position].outcome = Some(outcome);
+        while let Some(qp) = self.qps.get_mut(&id) {
+            let Some((wqe, outcome)) = qp.send.pop_settled() else { return };
+            let covered = wqe.wr.signal == Signal::No || wqe.fate == Fate::LostCompletion;
+            if outcome.is_ok() && covered {
+                qp.send.silent += 1;
+                continue;
+            }
+            let frees = Frees::Send(qp.send.freed_slots());
+            let result = outcome.map(|()| 0);
+            self.complete(id, Done { id: wqe.wr.id, result, frees, fate: wqe.fate });
+            if outcome.is_err() {
+                return self.enter_error(id);
+            }
+        }
+    }
+
+    /// A receive completes.
+    pub(super) fn complete_recv(
+        &mut self,
+        id: QpId,
+        (wr, fate): (RecvWr, Fate),
+        result: Result<u32, WcStatus>,
+    ) {
+        if result.is_ok() && fate == Fate::LostCompletion {
+            return;
+        }
+        self.complete(id, Done { id: wr.id, result, frees: Frees::Recv, fate });
+    }
+
+    /// A send that was posted in the error state completes.
+    pub(super) fn flush_late_send(&mut self, id: QpId, wr: &SendWr) {
+        let Some(qp) = self.qps.get_mut(&id) else { return };
+        qp.send.swallow();
+        let frees = Frees::Send(qp.send.freed_slots());
+        let result = Err(WcStatus::FLUSHED);
+        self.complete(id, Done { id: wr.id, result, frees, fate: Fate::Execute });
+    }
+
+    fn complete(&mut self, id: QpId, done: Done) {
+        let mut delay = self.jitter();
+        if let Fate::LateCompletion(late) = done.fate {
+            delay = delay.saturating_add(late);
+        }
+        let slot = self.slot(delay);
+        let Some(qp) = self.qps.get_mut(&id) else { return };
+        let slot = match done.frees {
+            Frees::Send(_) => qp.send.completions.follow(slot),
+            Frees::Recv => qp.recv.completions.follow(slot),
+        };
+        let wc = Wc { id: done.id, qp: qp.number, result: done.result };
+        let event = Event::Complete(qp.cq, Cqe { wc, qp: id, frees: done.frees });
+        self.schedule.push(slot, event);
+    }
+
+    /// Moves a queue pair to the error state and flushes what it holds.
+    pub(super) fn enter_error(&mut self, id: QpId) {
+        let Some(qp) = self.qps.get_mut(&id).filter(|qp| qp.phase != Phase::Error) else { return };
+        qp.phase = Phase::Error;
+        let sends = mem::take(&mut qp.send.entries);
+        let recvs = mem::take(&mut qp.recv.entries);
+        for wqe in sends {
+            let Some(qp) = self.qps.get_mut(&id) else { return };
+            let frees = Frees::Send(qp.send.freed_slots());
+            let result = Err(WcStatus::FLUSHED);
+            self.complete(id, Done { id: wqe.wr.id, result, frees, fate: wqe.fate });
+        }
+        for recv in recvs {
+            self.complete_recv(id, recv, Err(WcStatus::FLUSHED));
+        }
+        if self.behaviour.wire == Wire::Iwarp {
+            self.end_stream(id);
+        }
+    }
+
+    /// Destroys a queue pair.
+    pub(super) fn destroy_qp(&mut self, id: QpId) {
+        if self.behaviour.wire == Wire::Iwarp {
+            self.enter_error(id);
+        }
+        self.remove_qp(id, self.behaviour.after_destroy);
+    }
+
+    pub(super) fn remove_qp(&mut self, id: QpId, completions: AfterDestroy) {
+        let Some(qp) = self.qps.remove(&id) else { return };
+        self.host(qp.host).free_qp_number(qp.number);
+        if completions == AfterDestroy::Purged
+            && let Some(cq) = self.cqs.get_mut(&qp.cq)
+        {
+            cq.purge(id);
+        }
+        self.forget_idle_wire(id);
+    }
+}
+
+/// A queue pair of the fabric. Destroyed when dropped.
+pub(super) struct FabricQp {
+    shared: Arc<Shared>,
+    id: QpId,
+    number: QpNumber,
+    /// Outlives its queue pairs.
+    _cq: Arc<dyn Cq>,
+}
+
+impl FabricQp {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        (id, number): (QpId, QpNumber),
+        cq: Arc<dyn Cq>,
+    ) -> Self {
+        Self { shared, id, number, _cq: cq }
+    }
+
+    pub(super) fn id(&self) -> QpId {
+        self.id
+    }
+
+    /// Whether it is one of this fabric.
+    pub(super) fn is_on(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+}
+
+impl Qp for FabricQp {
+    fn number(&self) -> QpNumber {
+        self.number
+    }
+
+    fn post_send(&self, batch: &[SendWr]) -> Result<(), NicError> {
+        self.shared.with(|network| network.post_send(self.id, batch))
+    }
+
+    fn post_recv(&self, batch: &[RecvWr]) -> Result<(), NicError> {
+        self.shared.with(|network| network.post_recv(self.id, batch))
+    }
+
+    fn fail(&self) {
+        self.shared.with(|network| network.enter_error(self.id));
+    }
+
+    fn destroy(&self) {
+        self.shared.with(|network| network.destroy_qp(self.id));
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for FabricQp {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}

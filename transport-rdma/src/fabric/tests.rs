@@ -1,0 +1,11 @@
+//! Each rule of the fabric has a test; the rig connects two hosts in a few lines.
+
+mod connections;
+mod determinism;
+mod endings;
+mod errors;
+mod faults;
+mod limits;
+mod messages;
+mod random;
+mod rig;
