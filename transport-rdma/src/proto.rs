@@ -1,7 +1,9 @@
 //! The rules of a connection over RDMA, without device, clock or task.
 //!
+//! * `greeting`: the private data of connect requests.
 //! * [`credit`]: a sender never sends what its peer has no receive for.
 //! * [`send_queue`]: how many work requests fit, and which of them are signalled.
 
 pub mod credit;
+pub(crate) mod greeting;
 pub mod send_queue;

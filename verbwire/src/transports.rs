@@ -20,6 +20,12 @@ pub(crate) fn of(target: &Target) -> Result<Arc<dyn Transport>, Error> {
         "unix" => Ok(Arc::new(verbwire_tcp::UnixTransport::default())),
         #[cfg(not(feature = "tcp"))]
         "tcp" | "unix" => Err(unsupported(target, "was left out of this build: turn feature tcp on")),
+        #[cfg(feature = "fabric")]
+        "fabric" => Ok(Arc::new(verbwire_rdma::FabricTransport::default())),
+        #[cfg(not(feature = "fabric"))]
+        "fabric" => {
+            Err(unsupported(target, "was left out of this build: turn feature fabric on"))
+        }
         "rdma" => Err(unsupported(
             target,
             "is not implemented yet in this version: use tcp:// with the same service",

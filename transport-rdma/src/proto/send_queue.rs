@@ -33,6 +33,11 @@ impl SendQueue {
         self.depth - self.in_use
     }
 
+    /// Whether the last work request that was posted has no completion to come.
+    pub fn ends_unsignalled(&self) -> bool {
+        self.unsignalled > 0
+    }
+
     /// A work request takes a slot; there must be one. Says whether it is signalled: as `wanted`, or because
     /// the queue needs it.
     pub fn handle_post(&mut self, wanted: Signal) -> Signal {

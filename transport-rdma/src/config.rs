@@ -1,0 +1,147 @@
+//! The settings of an RDMA transport, with their defaults and reasons.
+//!
+//! Limits on messages are not here: both sides announce them in HELLO, so they belong to the core's
+//! `Limits`. What is announced of these (windows and the length of receives), the transport fills in.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::memory::Poison;
+use crate::proto::credit::Windows;
+
+/// Lengths that receives may have. The shortest still holds the longest method path beside a body worth
+/// sending; the longest is where a copy costs as much as the round trip that it saves.
+pub(crate) const EAGER: RangeInclusive<usize> = 4 << 10..=64 << 10;
+
+/// Frames in flight that a window may have: what a receive queue of every device holds.
+pub(crate) const WINDOW: RangeInclusive<u32> = 1..=4096;
+
+/// Settings of an [`RdmaTransport`](crate::RdmaTransport). Values out of range are moved into it.
+///
+/// The defaults make 984 KiB of registered memory per connection: (64 + 16 + 3) receives and 40 sends of
+/// 8 KiB each.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RdmaConfig {
+    /// Data frames that the peer may have in flight to this side. 64: several times what the round trip of
+    /// a rack takes at the rate of small calls. 1 to 4096.
+    pub data_window: u32,
+    /// Control frames that the peer may have in flight, apart from data. 16: they are short, rare and
+    /// taken at once. 1 to 4096.
+    pub control_window: u32,
+    /// Length of a receive and of a frame, in bytes. 8 KiB: most calls, and a 4 KiB block with its head.
+    /// 4 KiB to 64 KiB.
+    pub eager_len: usize,
+    /// Buffers that frames are sent from. 40: more than a batch of 16 twice, and together with the
+    /// receives less than 1 MiB. At least 2.
+    pub staging_buffers: u32,
+    /// Work requests that the send queue holds. 256: frames of both windows with as much again in reserve;
+    /// the device's limit where that is lower. At least 2.
+    pub send_depth: u32,
+    /// Bytes up to which a frame travels in its work request, if the device can. 220: what the devices of
+    /// today take without a second cache line of their own being fetched in turn.
+    pub max_inline: usize,
+    /// Messages that may wait to be sent, of data and of control each; beyond it `try_send` says "full".
+    /// 1024: as many as calls at a time.
+    pub send_queue_messages: usize,
+    /// Bytes of bodies that may wait to be sent, per connection; beyond it `try_send` says "full" to all but
+    /// control. 64 MiB: one body of the longest kind. It bounds what a peer that takes nothing can make this
+    /// side hold; a body is taken when the queue is below this limit, however long it is.
+    pub send_queue_bytes: usize,
+    /// How long a peer may take nothing at all while something is queued; then the connection ends. 30 s:
+    /// longer than any pause of a living peer, as over TCP.
+    pub stall_timeout: Duration,
+    /// How long a connection that was closed waits until its peer has what was sent. 1 s: many round
+    /// trips, and no longer than anybody waits for a shutdown.
+    pub close_timeout: Duration,
+    /// How long a queue pair in the error state may take to give its buffers back before it is destroyed
+    /// with them. 5 s: devices do it at once or not at all.
+    pub drain_timeout: Duration,
+    /// Memory of long received bodies that is kept for the next ones when they are dropped, for all
+    /// connections of the transport together, in bytes. 16 MiB, as over TCP.
+    pub kept_landing_bytes: usize,
+    /// Registered slabs that are kept per device for the next connections. 4: reconnecting clients do not
+    /// register anew.
+    pub kept_slabs: usize,
+    /// Whether buffers are filled with a pattern while the NIC owns them. Off; on for the software NIC.
+    pub poison: Poison,
+}
+
+impl Default for RdmaConfig {
+    fn default() -> Self {
+        Self {
+            data_window: 64,
+            control_window: 16,
+            eager_len: 8 << 10,
+            staging_buffers: 40,
+            send_depth: 256,
+            max_inline: 220,
+            send_queue_messages: 1024,
+            send_queue_bytes: 64 << 20,
+            stall_timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(5),
+            kept_landing_bytes: 16 << 20,
+            kept_slabs: 4,
+            poison: Poison::Off,
+        }
+    }
+}
+
+impl RdmaConfig {
+    /// The same with every value in its range.
+    pub(crate) fn in_range(mut self) -> Self {
+        self.data_window = self.data_window.clamp(*WINDOW.start(), *WINDOW.end());
+        self.control_window = self.control_window.clamp(*WINDOW.start(), *WINDOW.end());
+        self.eager_len = self.eager_len.clamp(*EAGER.start(), *EAGER.end());
+        self.staging_buffers = self.staging_buffers.max(2);
+        self.send_depth = self.send_depth.max(2);
+        self.send_queue_messages = self.send_queue_messages.max(1);
+        self.send_queue_bytes = self.send_queue_bytes.max(1);
+        self
+    }
+
+    /// This side's windows.
+    pub(crate) fn windows(&self) -> Windows {
+        Windows { data: self.data_window, control: self.control_window }
+    }
+
+    /// Receives that are posted before a connection stands: one for HELLO, which is not posted again, and
+    /// those that the windows promise.
+    pub(crate) fn receives(&self) -> u32 {
+        self.windows().receives() + 1
+    }
+
+    /// Buffers of a connection.
+    pub(crate) fn buffers(&self) -> usize {
+        self.receives() as usize + self.staging_buffers as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_holds_less_than_a_megabyte_of_registered_memory() {
+        let config = RdmaConfig::default().in_range();
+        assert_eq!(config.buffers() * config.eager_len, 984 << 10);
+    }
+
+    #[test]
+    fn values_out_of_range_are_moved_into_it() {
+        let odd = RdmaConfig {
+            data_window: 0,
+            control_window: u32::MAX,
+            eager_len: 0,
+            staging_buffers: 0,
+            send_depth: 0,
+            send_queue_messages: 0,
+            ..RdmaConfig::default()
+        };
+        let config = odd.in_range();
+        assert_eq!(config.windows(), Windows { data: 1, control: 4096 });
+        assert_eq!((config.eager_len, config.staging_buffers, config.send_depth), (4096, 2, 2));
+        assert_eq!(config.send_queue_messages, 1);
+    }
+}

@@ -1,0 +1,296 @@
+//! One connection: the `Connection` of the seam over a queue pair.
+//!
+//! Owns the send queue, the receiver and what tasks tell the driver. Locks, never nested but in this order, and
+//! none held while waiting:
+//!
+//! * `inbound`: the driver's, held while it polls. Closing tries it and never waits.
+//! * the queue's `post`: held while frames are posted; only ever tried.
+//! * the queue's `staged`, and the endpoint's table of work: for moments, one at a time.
+//!
+//! **Ending.** `end` marks the stage; from then on nothing is accepted. Whoever has the post lock next lets
+//! the poster's hold on the endpoint go, whoever has the inbound lock next the receiver's. Both look at the
+//! mark after they gave their lock back, so that a `close` that found it taken is not missed: either its mark
+//! came before that look, or the lock was free when it tried. With both holds gone nobody posts any more,
+//! and the endpoint's own end begins (`endpoint::teardown`). This needs no living driver.
+
+use std::any::{Any, TypeId};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use verbwire_core::message::CallId;
+use verbwire_core::transport::driver::DriverSignal;
+use verbwire_core::transport::post::{Posted, Staged};
+use verbwire_core::transport::stall::Stall;
+use verbwire_core::transport::{BoxFuture, Connection, Flush, Incoming, Outgoing, Path, SendError};
+use verbwire_core::{Error, ErrorKind};
+
+use crate::error::ReceiveError;
+use crate::outbound::{EndKind, Outbound, Revoked};
+use crate::poster::{Poster, SendQueue};
+use crate::receiver::{Progress, Receiver};
+
+/// Batches of completions in one poll. 16: half a thousand frames; then other tasks have their turn.
+const ROUNDS: usize = 16;
+
+/// A connection over a queue pair on which HELLO was exchanged.
+pub(crate) struct RdmaConnection {
+    queue: SendQueue,
+    /// `None` once the connection has ended.
+    inbound: Mutex<Option<Inbound>>,
+    driver: DriverSignal,
+    /// Errs once the queue pair is destroyed.
+    destroyed: watch::Receiver<()>,
+    path: Path,
+}
+
+/// The driver's state.
+struct Inbound {
+    receiver: Receiver,
+    post: PostState,
+    /// Completions so far: as long as there are some, the peer lives.
+    completions: u64,
+    stall: Stall,
+}
+
+/// What the driver does about posting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PostState {
+    /// Nothing is known to be staged, or it has to wait for completions.
+    Idle,
+    /// It let others run once, so that they stage more; it posts in this poll.
+    Yielded,
+}
+
+impl RdmaConnection {
+    pub(crate) fn new(
+        outbound: Outbound,
+        poster: Poster,
+        receiver: Receiver,
+        destroyed: watch::Receiver<()>,
+        path: Path,
+        stall_timeout: Duration,
+    ) -> Self {
+        let stall = Stall::new(stall_timeout);
+        let inbound = Inbound { receiver, post: PostState::Idle, completions: 0, stall };
+        Self {
+            queue: SendQueue::new(outbound, poster),
+            inbound: Mutex::new(Some(inbound)),
+            driver: DriverSignal::default(),
+            destroyed,
+            path,
+        }
+    }
+
+    /// Posts what is staged, unless another task does.
+    fn post(&self) -> Posted {
+        self.queue.post(|poster, queue| poster.hand_over(queue, &self.driver))
+    }
+
+    /// Ends the connection and lets go of what no other task is using at this moment.
+    fn end(&self, cause: Error) {
+        self.mark_ended(EndKind::Closed, cause);
+        self.release();
+        self.driver.wake();
+    }
+
+    /// Lets go of the endpoint if the connection has ended. See "Ending" above.
+    fn release(&self) {
+        let how = self.queue.with_staged(|staged| staged.ended().map(|(how, _)| how));
+        let Some(how) = how else { return };
+        self.post();
+        if how == EndKind::Broken {
+            return;
+        }
+        let mut inbound = match self.inbound.try_lock() {
+            Ok(inbound) => inbound,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let released = inbound.take();
+        drop(inbound);
+        drop(released);
+    }
+
+    fn cause(&self) -> Error {
+        self.queue
+            .with_staged(|staged| staged.ended().map(|(_, cause)| cause.clone()))
+            .unwrap_or_else(|| Error::new(ErrorKind::Closed, "the connection is closed"))
+    }
+
+    fn mark_ended(&self, how: EndKind, cause: Error) {
+        let waiting = self.queue.with_staged(|staged| staged.end(how, cause));
+        waiting.into_iter().for_each(|waker| waker.wake());
+    }
+
+    /// One poll of the driver, under the inbound lock.
+    fn drive(
+        &self,
+        inbound: &mut Inbound,
+        cx: &mut Context<'_>,
+        received: &mut Vec<Incoming>,
+    ) -> Poll<Result<(), Error>> {
+        let before = received.len();
+        self.drive_posts(inbound, cx);
+        for _ in 0..ROUNDS {
+            match self.ended() {
+                Some((EndKind::Closed, cause)) => return Poll::Ready(Err(cause)),
+                Some((EndKind::Broken, cause)) => inbound.receiver.lost(cause),
+                None => {}
+            }
+            let receiver = &mut inbound.receiver;
+            let progress = match receiver.poll_completions(cx, received) {
+                Poll::Ready(Ok(progress)) => progress,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.failed(error))),
+                Poll::Pending => return self.poll_stalled(inbound, cx).map(Err),
+            };
+            inbound.completions += 1;
+            if let Err(violation) = self.account(&progress) {
+                receiver.violated(violation.into());
+            }
+            // Credits go out before anybody looks at the messages.
+            self.post_now();
+            if received.len() > before {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Nothing happens. Ready, and ended, if the peer has let this side wait for too long.
+    fn poll_stalled(&self, inbound: &mut Inbound, cx: &mut Context<'_>) -> Poll<Error> {
+        if self.queue.with_staged(|staged| staged.is_empty()) {
+            inbound.stall.clear();
+            return Poll::Pending;
+        }
+        inbound.stall.poll_stalled(cx, inbound.completions).map(|cause| self.failed(cause))
+    }
+
+    /// Nothing more is received. Returns what the driver is told.
+    fn failed(&self, error: Error) -> Error {
+        // After a violation the stage stays open: the core says GOAWAY before it closes.
+        if error.is_peer_fault() && self.ended().is_none() {
+            return error;
+        }
+        self.mark_ended(EndKind::Closed, error);
+        self.cause()
+    }
+
+    fn ended(&self) -> Option<(EndKind, Error)> {
+        self.queue.with_staged(|staged| staged.ended().map(|(how, cause)| (how, cause.clone())))
+    }
+
+    fn account(&self, progress: &Progress) -> Result<(), ReceiveError> {
+        self.queue.with_staged(|staged| {
+            staged.handle_sent(progress.sent);
+            progress.accounts.iter().try_for_each(|account| staged.handle_received(*account))
+        })?;
+        Ok(())
+    }
+
+    /// Posts what others left to the driver, after letting them stage more.
+    fn drive_posts(&self, inbound: &mut Inbound, cx: &mut Context<'_>) {
+        if !self.driver.is_due() {
+            return;
+        }
+        match inbound.post {
+            PostState::Idle => {
+                // The runtime tends to run a woken task next. Going behind the tasks that are ready lets
+                // them stage their messages first, and one post carries all.
+                inbound.post = PostState::Yielded;
+                cx.waker().wake_by_ref();
+            }
+            PostState::Yielded => {
+                inbound.post = PostState::Idle;
+                self.post_now();
+            }
+        }
+    }
+
+    /// Posts as the driver. What has to wait for credits or slots is posted when completions bring them.
+    fn post_now(&self) {
+        self.driver.begin_write();
+        if self.post() == Posted::Blocked && self.queue.with_staged(|staged| staged.may_post()) {
+            self.driver.write_soon();
+        }
+    }
+}
+
+impl Connection for RdmaConnection {
+    fn try_send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        let flush = outgoing.hints.flush;
+        self.queue.with_staged(|staged| staged.push(outgoing))?;
+        if flush == Flush::Batch || self.driver.is_due() {
+            self.driver.write_soon();
+        } else if self.post() == Posted::Blocked {
+            self.driver.write_soon();
+            self.release();
+        }
+        Ok(())
+    }
+
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.queue.with_staged(|staged| staged.wait(cx.waker())) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        received: &mut Vec<Incoming>,
+    ) -> Poll<Result<(), Error>> {
+        let revoked = self.driver.begin_poll(cx.waker());
+        let polled = {
+            let mut inbound = self.inbound.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *inbound {
+                Some(inbound) => {
+                    for call in revoked {
+                        inbound.receiver.revoke(call);
+                    }
+                    self.drive(inbound, cx, received)
+                }
+                None => Poll::Ready(Err(self.cause())),
+            }
+        };
+        self.release();
+        polled
+    }
+
+    fn revoke(&self, call: CallId) {
+        if self.queue.with_staged(|staged| staged.revoke(call)) == Revoked::Body {
+            self.driver.write_soon();
+        }
+        self.driver.revoke(call);
+    }
+
+    fn close(&self, cause: Error) {
+        self.end(cause);
+    }
+
+    fn retire(&self) -> BoxFuture<'static, ()> {
+        let cause = "this side retired the connection";
+        self.end(Error::new(ErrorKind::Closed, cause));
+        let mut destroyed = self.destroyed.clone();
+        Box::pin(async move { while destroyed.changed().await.is_ok() {} })
+    }
+
+    fn path(&self) -> Path {
+        self.path.clone()
+    }
+
+    fn capability(&self, _id: TypeId) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
+}
+
+impl Drop for RdmaConnection {
+    fn drop(&mut self) {
+        // The peer gets what was sent before, as from a socket.
+        self.end(Error::new(ErrorKind::Closed, "the connection was dropped"));
+    }
+}

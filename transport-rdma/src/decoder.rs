@@ -1,0 +1,164 @@
+//! Received frames to messages.
+//!
+//! Pure: one frame per receive goes in, and what it says comes out; the receive's buffer is free again
+//! afterwards, since bodies are copied out. Owns the memory of bodies until they are whole.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use verbwire_core::buf::{BY_REFERENCE, Body};
+use verbwire_core::message::{CallId, Message};
+use verbwire_core::transport::inbound::{Bodies, InboundLimits, LandingPool, SmallBodies};
+use verbwire_core::transport::{Incoming, PlacementHook};
+use verbwire_core::wire::header::Flags;
+use verbwire_core::wire::{HEADER_LEN, Header, Kind, WireError, head, tlv};
+
+use crate::error::ReceiveError;
+use crate::proto::credit::{Class, Window};
+
+/// Turns the frames of one connection behind HELLO into messages.
+#[derive(Debug)]
+pub(crate) struct FrameDecoder {
+    limits: InboundLimits,
+    small: SmallBodies,
+    bodies: Bodies,
+}
+
+/// What a frame says of receives: which window it used, and how many its sender has posted again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) class: Class,
+    pub(crate) count: u32,
+}
+
+/// A frame cut along its header.
+struct Parts<'a> {
+    tlvs: &'a [u8],
+    metadata: &'a [u8],
+    body: &'a [u8],
+}
+
+impl FrameDecoder {
+    pub(crate) fn new(limits: InboundLimits, pool: Arc<LandingPool>) -> Self {
+        let bodies = Bodies::new(limits.bodies(), pool);
+        Self { limits, small: SmallBodies::default(), bodies }
+    }
+
+    /// Decodes a frame; appends the message that it completes to `received`.
+    ///
+    /// # Errors
+    ///
+    /// What the peer did wrong. Nothing that follows is to be decoded.
+    pub(crate) fn decode(
+        &mut self,
+        frame: &[u8],
+        placement: &dyn PlacementHook,
+        received: &mut Vec<Incoming>,
+    ) -> Result<Account, ReceiveError> {
+        let Some((header, behind)) = frame.split_first_chunk::<HEADER_LEN>() else {
+            return Err(ReceiveError::Short { len: frame.len() });
+        };
+        let header = Header::decode(header)?;
+        self.limits.check(&header)?;
+        let parts = Parts::cut(&header, behind)?;
+        match header.kind {
+            Kind::Credit => check_credit(&header, &parts)?,
+            Kind::Data => {
+                tlv::check_optional(parts.tlvs)?;
+                self.piece(&header, parts.body, received)?;
+            }
+            _ => self.message(&header, &parts, placement, received)?,
+        }
+        Ok(Account { class: class_of(header.kind), count: header.credits })
+    }
+
+    /// The call is over: its body is thrown away, if one is arriving.
+    pub(crate) fn revoke(&mut self, call: CallId) {
+        self.bodies.revoke(call);
+    }
+
+    /// Bodies that have begun and not ended.
+    pub(crate) fn open_bodies(&self) -> usize {
+        self.bodies.len()
+    }
+
+    fn message(
+        &mut self,
+        header: &Header,
+        parts: &Parts<'_>,
+        placement: &dyn PlacementHook,
+        received: &mut Vec<Incoming>,
+    ) -> Result<(), ReceiveError> {
+        let mut message = Message::bare(head::decode(header, parts.tlvs)?);
+        message.metadata = self.small.copy(parts.metadata);
+        if header.flags.contains(Flags::BODY_FOLLOWS) {
+            let len = header.body_len as usize;
+            return Ok(self.bodies.open(message, len, placement)?);
+        }
+        message.body = Body::from(if parts.body.len() < BY_REFERENCE {
+            self.small.copy(parts.body)
+        } else {
+            Bytes::copy_from_slice(parts.body)
+        });
+        received.push(Incoming { message });
+        Ok(())
+    }
+
+    fn piece(
+        &mut self,
+        header: &Header,
+        bytes: &[u8],
+        received: &mut Vec<Incoming>,
+    ) -> Result<(), ReceiveError> {
+        if let Some(piece) = self.bodies.begin_piece(header)? {
+            self.bodies.append(piece, bytes);
+            if let Some(message) = self.bodies.end_piece(piece) {
+                received.push(Incoming { message });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Parts<'a> {
+    /// The parts of a frame whose lengths are within the limits; together they are `behind` exactly.
+    fn cut(header: &Header, behind: &'a [u8]) -> Result<Self, ReceiveError> {
+        let follows = header.kind != Kind::Data && header.flags.contains(Flags::BODY_FOLLOWS);
+        let (tlvs, metadata) = (u64::from(header.tlv_len), u64::from(header.metadata_len));
+        let body = if follows { 0 } else { u64::from(header.body_len) };
+        if tlvs + metadata + body != behind.len() as u64 {
+            return Err(ReceiveError::Length {
+                len: HEADER_LEN + behind.len(),
+                announced: HEADER_LEN as u64 + tlvs + metadata + body,
+            });
+        }
+        let (tlvs, rest) = behind.split_at(usize::from(header.tlv_len));
+        let (metadata, body) = rest.split_at(header.metadata_len as usize);
+        Ok(Self { tlvs, metadata, body })
+    }
+}
+
+/// CREDIT has its count and nothing else, but may learn to have TLVs.
+fn check_credit(header: &Header, parts: &Parts<'_>) -> Result<(), WireError> {
+    let lengths = [("metadata_len", header.metadata_len), ("body_len", header.body_len)];
+    for (field, len) in lengths {
+        if len != 0 {
+            let expected = "CREDIT has none";
+            return Err(WireError::Field { field, value: u64::from(len), expected });
+        }
+    }
+    tlv::check_optional(parts.tlvs)
+}
+
+/// The window that a frame of this kind uses.
+pub(crate) fn class_of(kind: Kind) -> Class {
+    match kind {
+        Kind::Request | Kind::Response | Kind::Data => Class::Data,
+        Kind::Cancel | Kind::Cancelled | Kind::GoAway => Class::Control,
+        // For which window makes no difference to its receiver.
+        Kind::Credit => Class::Credit(Window::Data),
+    }
+}
+
+#[cfg(test)]
+mod tests;

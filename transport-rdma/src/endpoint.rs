@@ -1,0 +1,191 @@
+//! The queue pair of a connection with everything that must outlive its work: completion queue, buffers, and
+//! the connection manager's view of it.
+//!
+//! The connection's poster and its receiver hold the endpoint; when both have let it go, its end begins by
+//! itself ([`teardown`]): on the runtime of who did that last, else on the one that it was connected on. It
+//! needs no living driver.
+
+mod teardown;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use verbwire_core::{Error, ErrorKind};
+
+use crate::config::RdmaConfig;
+use crate::device::{Device, Lease};
+use crate::error;
+use crate::memory::{CpuBuf, NicAccess, NicBuf};
+use crate::nic::{CmConnection, Cq, Depths, NicError, Qp, Wc};
+use crate::reaper::Reaper;
+use crate::work::Work;
+
+use teardown::Teardown;
+
+/// See the module.
+pub(crate) struct Endpoint {
+    qp: Arc<dyn Qp>,
+    cq: Arc<dyn Cq>,
+    work: Mutex<Work>,
+    /// `None` until the connection stands.
+    events: Mutex<Option<Box<dyn CmConnection>>>,
+    lease: Option<Lease>,
+    bounds: Bounds,
+    reaper: Arc<dyn Reaper>,
+    /// Where the end runs if it begins outside of every runtime.
+    runtime: Handle,
+    /// Dropped when the queue pair is destroyed.
+    open: Option<watch::Sender<()>>,
+}
+
+/// How long the end may take.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    close: Duration,
+    drain: Duration,
+}
+
+impl Endpoint {
+    /// A queue pair with its receives posted; and what errs once it is destroyed.
+    ///
+    /// # Errors
+    ///
+    /// The device is out of something.
+    pub(crate) fn open(
+        device: &Arc<Device>,
+        config: &RdmaConfig,
+        reaper: &Arc<dyn Reaper>,
+    ) -> Result<(Arc<Self>, watch::Receiver<()>), Error> {
+        let nic = device.nic();
+        let capabilities = nic.capabilities();
+        let setup = |doing| move |error| error::local(doing, error);
+        let depths = Depths {
+            send: config.send_depth.min(capabilities.max_wr),
+            recv: config.receives().min(capabilities.max_wr),
+        };
+        let cq = nic
+            .create_cq(depths.send + depths.recv)
+            .map_err(setup("making the completion queue of a connection"))?;
+        let qp = nic.create_qp(&cq, depths).map_err(setup("making a queue pair"))?;
+        let (open, destroyed) = watch::channel(());
+        let max_inline = config.max_inline.min(capabilities.max_inline);
+        // From here on the endpoint's own end cleans up.
+        let mut endpoint = Self {
+            qp,
+            cq,
+            work: Mutex::new(Work::new(device.number_connection(), max_inline)),
+            events: Mutex::new(None),
+            lease: None,
+            bounds: Bounds { close: config.close_timeout, drain: config.drain_timeout },
+            reaper: Arc::clone(reaper),
+            runtime: Handle::current(),
+            open: Some(open),
+        };
+        let lease = device.lease(config).map_err(setup("registering a connection's buffers"))?;
+        endpoint.lease = Some(lease);
+        let buffers = (0..depths.recv).map(|_| endpoint.take()).collect::<Result<Vec<_>, _>>()?;
+        endpoint.post_receives(buffers).map_err(setup("posting the first receives"))?;
+        Ok((Arc::new(endpoint), destroyed))
+    }
+
+    pub(crate) fn qp(&self) -> &Arc<dyn Qp> {
+        &self.qp
+    }
+
+    pub(crate) fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection stands.
+    pub(crate) fn connected(&self, events: Box<dyn CmConnection>) {
+        *self.events() = Some(events);
+    }
+
+    /// A buffer to send from or to receive into.
+    ///
+    /// # Errors
+    ///
+    /// There is none, which is a fault of this crate: who takes one has counted them.
+    pub(crate) fn take(&self) -> Result<CpuBuf, Error> {
+        let buf = self.lease.as_ref().and_then(|lease| lease.pool().take());
+        buf.ok_or_else(|| {
+            let message = "a connection has no buffer left where its own count has some";
+            Error::new(ErrorKind::LocalResource, message)
+        })
+    }
+
+    /// Posts receives into these buffers, in order, with one call.
+    ///
+    /// # Errors
+    ///
+    /// The queue pair is dead. The buffers come back when it is destroyed.
+    pub(crate) fn post_receives(
+        &self,
+        buffers: impl IntoIterator<Item = CpuBuf>,
+    ) -> Result<(), NicError> {
+        let batch: Vec<_> = {
+            let receives = &mut self.work().receives;
+            buffers.into_iter().map(|buf| receives.push(buf)).collect()
+        };
+        self.qp.post_recv(&batch)
+    }
+
+    /// Sends HELLO, before anything else.
+    ///
+    /// # Errors
+    ///
+    /// It does not fit a buffer, or the queue pair is dead.
+    pub(crate) fn send_hello(&self, hello: &[u8]) -> Result<(), Error> {
+        let mut buf = self.take()?;
+        let room = buf.len();
+        let Some(place) = buf.get_mut(..hello.len()) else {
+            let message = format!(
+                "a HELLO of {} bytes does not fit a buffer of {room}; shorten the name in it",
+                hello.len()
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        };
+        place.copy_from_slice(hello);
+        let buf: NicBuf = buf.into_nic(NicAccess::Read);
+        let wr = self.work().send_hello(buf, hello.len());
+        self.qp.post_send(&[wr]).map_err(|error| error::lost("saying HELLO", error))
+    }
+
+    /// Appends up to `max` completions to `out`.
+    ///
+    /// # Errors
+    ///
+    /// The queue is lost.
+    pub(crate) fn poll_cq(&self, out: &mut Vec<Wc>, max: usize) -> Result<usize, NicError> {
+        self.cq.poll(out, max)
+    }
+
+    /// The completion queue, to wait on.
+    pub(crate) fn cq(&self) -> &dyn Cq {
+        &*self.cq
+    }
+
+    /// Ready when the peer or the device has ended the connection.
+    pub(crate) fn poll_disconnected(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        match &mut *self.events() {
+            Some(events) => events.poll_disconnected(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    fn events(&self) -> MutexGuard<'_, Option<Box<dyn CmConnection>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Who drops it is being driven; the runtime that it was connected on may not be. On one that has shut
+        // down the task is dropped at once, and the short way is taken.
+        let runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
+        drop(runtime.spawn(Teardown::new(self).run()));
+    }
+}

@@ -1,0 +1,158 @@
+//! The end of a queue pair.
+//!
+//! ```text
+//!   1  wait until the peer has what was sent         at most close_timeout
+//!   2  disconnect; move the queue pair to the error state
+//!   3  take flushed work back                        at most drain_timeout
+//!   4  destroy the queue pair                        by the reaper: it may block
+//!   5  poll once more; what still comes is known by its id and dropped
+//!   6  release the buffers that did not come back
+//! ```
+//!
+//! Nobody waits for more than that: a receive that is posted in the error state never completes, some
+//! devices flush only when they destroy, and a dead peer answers nothing. Destruction alone is proof (4).
+//!
+//! Dropped at any point, with a runtime that shuts down for example, it goes on with step 2 and leaves step
+//! 3 out. So no buffer is ever lost, and none is released while a NIC may touch it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{Bounds, Endpoint};
+use crate::device::Lease;
+use crate::nic::{CmConnection, Cq, Qp};
+use crate::reaper::Reaper;
+use crate::work::{Completed, Work};
+
+/// Completions taken at a time.
+const BATCH: usize = 64;
+
+/// What is left of an endpoint.
+pub(super) struct Teardown {
+    qp: Arc<dyn Qp>,
+    cq: Arc<dyn Cq>,
+    /// `None` if the connection never stood, or is disconnected.
+    events: Option<Box<dyn CmConnection>>,
+    bounds: Bounds,
+    reaper: Arc<dyn Reaper>,
+    /// `None` only when `self` is about to drop.
+    remains: Option<Remains>,
+    /// Whether the queue pair is known to send nothing more.
+    is_dead: bool,
+}
+
+/// What may be released only when the queue pair is destroyed. Dropped before, its buffers are leaked.
+struct Remains {
+    work: Work,
+    lease: Option<Lease>,
+    open: Option<watch::Sender<()>>,
+}
+
+impl Teardown {
+    pub(super) fn new(endpoint: &mut Endpoint) -> Self {
+        let work = endpoint.work().take();
+        let remains = Remains { work, lease: endpoint.lease.take(), open: endpoint.open.take() };
+        Self {
+            qp: Arc::clone(&endpoint.qp),
+            cq: Arc::clone(&endpoint.cq),
+            events: endpoint.events().take(),
+            bounds: endpoint.bounds,
+            reaper: Arc::clone(&endpoint.reaper),
+            remains: Some(remains),
+            is_dead: false,
+        }
+    }
+
+    /// All steps; from the fourth on when `self` is dropped.
+    pub(super) async fn run(mut self) {
+        let bounds = self.bounds;
+        let sent = poll_fn(|cx| self.poll_until(cx, |teardown| !teardown.expects_sent()));
+        if timeout(bounds.close, sent).await.is_err() {
+            tracing::debug!("the peer did not take the last frames of a closed connection in time");
+        }
+        self.disconnect();
+        let empty = poll_fn(|cx| self.poll_until(cx, Self::is_empty));
+        if timeout(bounds.drain, empty).await.is_err() {
+            tracing::debug!("a queue pair in the error state kept buffers; its end frees them");
+        }
+    }
+
+    fn expects_sent(&self) -> bool {
+        let is_live = self.events.is_some() && !self.is_dead;
+        is_live && self.remains.as_ref().is_some_and(|remains| remains.work.expects_sent())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.remains.as_ref().is_none_or(|remains| remains.work.is_empty())
+    }
+
+    /// Takes completions until `is_done`, or until there is no queue to take them from.
+    fn poll_until(&mut self, cx: &mut Context<'_>, is_done: impl Fn(&Self) -> bool) -> Poll<()> {
+        loop {
+            // Arming a queue that holds completions gives no event: arm, look, then wait.
+            if self.cq.arm().is_err() {
+                return Poll::Ready(());
+            }
+            while self.take_completions() > 0 {}
+            if let Some(events) = &mut self.events {
+                self.is_dead |= events.poll_disconnected(cx).is_ready();
+            }
+            if is_done(self) {
+                return Poll::Ready(());
+            }
+            match self.cq.poll_event(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_lost)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn take_completions(&mut self) -> usize {
+        let mut taken = Vec::new();
+        // A lost queue gives nothing; what is in flight then comes back by destruction.
+        let count = self.cq.poll(&mut taken, BATCH).unwrap_or(0);
+        if let Some(remains) = &mut self.remains {
+            for wc in &taken {
+                self.is_dead |= matches!(remains.work.complete(wc), Completed::Failed(_));
+            }
+        }
+        count
+    }
+
+    fn disconnect(&mut self) {
+        if let Some(mut events) = self.events.take() {
+            events.disconnect();
+        }
+        self.qp.fail();
+    }
+}
+
+impl Drop for Teardown {
+    fn drop(&mut self) {
+        self.disconnect();
+        let (qp, cq, remains) = (Arc::clone(&self.qp), Arc::clone(&self.cq), self.remains.take());
+        self.reaper.run(Box::new(move || {
+            qp.destroy();
+            let mut late = Vec::new();
+            // Nothing in them is needed: they are taken so that they do not stay in a shared queue.
+            while cq.poll(&mut late, BATCH).is_ok_and(|count| count > 0) {
+                late.clear();
+            }
+            remains.into_iter().for_each(Remains::release);
+        }));
+    }
+}
+
+impl Remains {
+    /// The queue pair is destroyed.
+    fn release(mut self) {
+        self.work.release();
+        drop(self.lease);
+        drop(self.open);
+    }
+}

@@ -1,0 +1,73 @@
+//! What goes wrong over RDMA, in words.
+//!
+//! [`ReceiveError`] is all that a peer can do wrong behind HELLO; the functions below give what a device says
+//! a sentence and say who must act.
+
+use verbwire_core::transport::inbound::FrameError;
+use verbwire_core::wire::WireError;
+use verbwire_core::{Error, ErrorKind};
+
+use crate::nic::{NicError, WcStatus};
+use crate::proto::credit::FalseCredit;
+
+/// Something received that the peer may not send. Each of these ends the connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    /// A frame that breaks a rule, or is beyond a limit.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Not even a header.
+    #[error("a frame of {len} bytes, a header alone has {}", verbwire_core::wire::HEADER_LEN)]
+    Short {
+        /// Bytes received.
+        len: usize,
+    },
+    /// A frame that is not as long as its header says.
+    #[error("a frame of {len} bytes whose header announces {announced}")]
+    Length {
+        /// Bytes received.
+        len: usize,
+        /// Bytes that the header announces, itself included.
+        announced: u64,
+    },
+    /// A count of receives that cannot be.
+    #[error(transparent)]
+    Credit(#[from] FalseCredit),
+}
+
+impl From<WireError> for ReceiveError {
+    fn from(error: WireError) -> Self {
+        Self::Frame(FrameError::Wire(error))
+    }
+}
+
+impl From<ReceiveError> for Error {
+    fn from(error: ReceiveError) -> Self {
+        Self::with_source(ErrorKind::PeerFault, "the peer broke the protocol", error)
+    }
+}
+
+/// The end of a connection by its device.
+pub(crate) fn lost(doing: &str, error: NicError) -> Error {
+    Error::with_source(ErrorKind::Lost, format!("connection lost while {doing}"), error)
+}
+
+/// The end of a connection by a work request that failed.
+pub(crate) fn failed(status: WcStatus) -> Error {
+    Error::new(ErrorKind::Lost, format!("connection lost: {status}"))
+}
+
+/// Something that this machine's device does not give.
+pub(crate) fn local(doing: &str, error: NicError) -> Error {
+    Error::with_source(ErrorKind::LocalResource, format!("failed {doing}"), error)
+}
+
+/// The end of a connection by the peer or the device, while `bodies` were to come.
+pub(crate) fn disconnected(cause: Error, bodies: usize) -> Error {
+    let within = match bodies {
+        0 => String::new(),
+        1 => " within a body".to_owned(),
+        count => format!(" within {count} bodies"),
+    };
+    Error::with_source(ErrorKind::Lost, format!("the connection ended{within}"), cause)
+}

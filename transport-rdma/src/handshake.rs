@@ -1,0 +1,182 @@
+//! HELLO over a queue pair: the connecting side says it first, the accepting side answers.
+//!
+//! Never the other way round: iWARP ends a connection on which the accepting side sends first. HELLO uses
+//! receives that no window counts, and they are not posted again.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::time::{Instant, timeout_at};
+use verbwire_core::wire::hello::PREFIX_LEN;
+use verbwire_core::wire::{HEADER_LEN, Hello, WireError};
+use verbwire_core::{Error, ErrorKind};
+
+use crate::config::{EAGER, RdmaConfig};
+use crate::endpoint::Endpoint;
+use crate::error;
+use crate::work::Completed;
+use verbwire_core::wire::head::MAX_PATH;
+use verbwire_core::wire::tlv::TLV_HEADER_LEN;
+
+/// Which side says HELLO first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Connecting,
+    Accepting,
+}
+
+/// What this side says: `hello` with what it has receives for.
+///
+/// Metadata must fit a frame together with the longest path, so that the core never makes a head that cannot
+/// be sent.
+pub(crate) fn announce(mut hello: Hello, config: &RdmaConfig) -> Hello {
+    let cut = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let metadata = config.eager_len - HEADER_LEN - TLV_HEADER_LEN - MAX_PATH;
+    hello.max_metadata_size = hello.max_metadata_size.min(cut(metadata));
+    hello.data_window = config.data_window;
+    hello.control_window = config.control_window;
+    hello.receive_len = cut(config.eager_len);
+    hello
+}
+
+/// Exchanges HELLO on a connection that stands; returns the peer's.
+///
+/// # Errors
+///
+/// `TimedOut` at `deadline`; `PeerFault` for bytes that are no HELLO, or one without receives; `Lost` if the
+/// peer goes away.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: an endpoint on which this was dropped is of no use.
+pub(crate) async fn exchange(
+    endpoint: &Arc<Endpoint>,
+    side: Side,
+    local: &Hello,
+    peer: &str,
+    deadline: Instant,
+) -> Result<Hello, Error> {
+    let exchanged = timeout_at(deadline, async {
+        if side == Side::Connecting {
+            endpoint.send_hello(&local.encode_framed())?;
+        }
+        let hello = poll_fn(|cx| poll_hello(endpoint, peer, cx)).await?;
+        check(&hello)?;
+        if side == Side::Accepting {
+            endpoint.send_hello(&local.encode_framed())?;
+        }
+        Ok(hello)
+    });
+    exchanged.await.unwrap_or_else(|_elapsed| {
+        let message =
+            format!("{peer} said nothing in time: is it a verbwire endpoint, and not overloaded?");
+        Err(Error::new(ErrorKind::TimedOut, message))
+    })
+}
+
+/// Waits for the first message, and takes no completion behind it.
+fn poll_hello(endpoint: &Endpoint, peer: &str, cx: &mut Context<'_>) -> Poll<Result<Hello, Error>> {
+    let lost = |error| error::lost("saying HELLO", error);
+    let mut completions = Vec::with_capacity(1);
+    loop {
+        // Arming a queue that holds completions gives no event: arm, look, then wait.
+        endpoint.cq().arm().map_err(lost)?;
+        while endpoint.poll_cq(&mut completions, 1).map_err(lost)? > 0 {
+            for wc in completions.drain(..) {
+                let completed = endpoint.work().complete(&wc);
+                match completed {
+                    Completed::Received(buf, len) => return Poll::Ready(decode(&buf[..len], peer)),
+                    Completed::Failed(status) => return Poll::Ready(Err(error::failed(status))),
+                    Completed::HelloSent | Completed::Sent(_) | Completed::Stray => {}
+                }
+            }
+        }
+        if let Poll::Ready(event) = endpoint.cq().poll_event(cx) {
+            event.map_err(lost)?;
+            continue;
+        }
+        return match endpoint.poll_disconnected(cx) {
+            Poll::Ready(cause) => {
+                let message = format!(
+                    "{peer} ended the connection before it said HELLO; its log may say why"
+                );
+                Poll::Ready(Err(Error::with_source(ErrorKind::Lost, message, cause)))
+            }
+            Poll::Pending => Poll::Pending,
+        };
+    }
+}
+
+fn decode(message: &[u8], peer: &str) -> Result<Hello, Error> {
+    let broken = |error: WireError| {
+        let message = format!("{peer} said no proper HELLO");
+        Error::with_source(ErrorKind::PeerFault, message, error)
+    };
+    let Some((prefix, content)) = message.split_first_chunk::<PREFIX_LEN>() else {
+        let text = format!("{} bytes, the prefix alone has {PREFIX_LEN}", message.len());
+        return Err(broken(WireError::HelloContent(text)));
+    };
+    let len = Hello::decode_prefix(prefix).map_err(broken)?;
+    if len != content.len() {
+        let text = format!("{} bytes, the prefix announces {len}", content.len());
+        return Err(broken(WireError::HelloContent(text)));
+    }
+    Hello::decode_content(content).map_err(broken)
+}
+
+/// Without receives no frame can be sent.
+fn check(hello: &Hello) -> Result<(), Error> {
+    let is_enough = hello.data_window > 0
+        && hello.control_window > 0
+        && hello.receive_len as usize >= *EAGER.start();
+    if is_enough {
+        return Ok(());
+    }
+    let message = format!(
+        "HELLO announces data_window {}, control_window {} and receive_len {}, at least 1, 1 and {} are \
+         needed",
+        hello.data_window,
+        hello.control_window,
+        hello.receive_len,
+        EAGER.start()
+    );
+    Err(Error::new(ErrorKind::PeerFault, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_no_hello_is_the_peers_fault() {
+        let whole = Hello { software: "far".into(), ..Hello::default() }.encode_framed();
+        for message in [&whole[..5], &whole[..whole.len() - 1], b"HTTP/1.1 400 Bad Request"] {
+            let error = decode(message, "10.0.0.1:7").expect_err("no HELLO");
+            assert!(error.is_peer_fault());
+            assert!(error.to_string().starts_with("10.0.0.1:7 said no proper HELLO: "), "{error}");
+        }
+        assert_eq!(decode(&whole, "10.0.0.1:7").expect("HELLO").software, "far");
+    }
+
+    #[test]
+    fn a_side_without_receives_is_refused_with_its_numbers() {
+        let hello = announce(Hello::default(), &RdmaConfig::default());
+        assert!(check(&hello).is_ok());
+        for poor in [
+            Hello { data_window: 0, ..hello.clone() },
+            Hello { control_window: 0, ..hello.clone() },
+            Hello { receive_len: 4095, ..hello.clone() },
+        ] {
+            assert!(check(&poor).expect_err("too little").is_peer_fault());
+        }
+    }
+
+    #[test]
+    fn the_longest_head_fits_a_frame() {
+        let limits = Hello { max_metadata_size: u32::MAX, ..Hello::default() };
+        let hello = announce(limits, &RdmaConfig::default());
+        let head = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + hello.max_metadata_size as usize;
+        assert_eq!(head, hello.receive_len as usize);
+    }
+}

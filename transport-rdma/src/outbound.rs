@@ -1,0 +1,246 @@
+//! What waits to be sent: two queues of messages, bodies that go in pieces, and what may go out now.
+//!
+//! Pure: messages and completions in, frames out. [`Outbound`] is the stage of the connection's post queue,
+//! so all of it runs under a lock that many tasks want; bytes are copied elsewhere ([`Frame::encode`]).
+//!
+//! A frame goes out when the peer has a receive for it ([`Credits`]) and there is a free slot and buffer
+//! ([`SendQueue`], which counts both). In this order:
+//!
+//! * control (CANCEL, CANCELLED, GOAWAY), which has a window of its own. It overtakes data, but never a message
+//!   of its own call: then it waits behind that one.
+//! * data that fits one frame, in order; and after every few of those, or when none waits, one piece of a
+//!   longer body, the bodies in turns. So a short message waits for one piece at most, and long bodies
+//!   still advance under a steady stream of short messages.
+//! * CREDIT, if a debt is due and nothing above told the count.
+
+mod frame;
+mod queues;
+
+use std::mem;
+use std::task::Waker;
+
+use verbwire_core::Error;
+use verbwire_core::message::CallId;
+use verbwire_core::transport::post::Staged;
+use verbwire_core::transport::{Outgoing, SendError};
+use verbwire_core::wire::head;
+
+use crate::decoder::{Account, class_of};
+use crate::nic::Signal;
+use crate::proto::credit::{Class, Credits, FalseCredit, Window};
+use crate::proto::send_queue::SendQueue;
+
+pub(crate) use frame::Frame;
+pub(crate) use queues::OutboundLimits;
+use queues::Queues;
+
+/// Frames that one post carries at most. 16: the cost of ringing the device vanishes in it.
+pub(crate) const BATCH: usize = 16;
+
+/// The stage of a connection's post queue.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    queues: Queues,
+    credits: Credits,
+    slots: SendQueue,
+    /// Who waits for room.
+    waiting: Vec<Waker>,
+    end: Option<End>,
+}
+
+/// How and why nothing more goes out.
+#[derive(Debug)]
+struct End {
+    cause: Error,
+    how: EndKind,
+    /// Whether the poster has let the queue pair go.
+    released: bool,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    /// This side closed it: nothing is received any more.
+    Closed,
+    /// The queue pair is dead: what the peer sent before may still be received.
+    Broken,
+}
+
+/// What revoking a call changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Revoked {
+    /// Nothing: no body of it waited.
+    Nothing,
+    /// A body is given up: there is something to send, or room.
+    Body,
+}
+
+/// What the poster does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing is staged.
+    Idle,
+    /// Something is staged, and has to wait for credits or slots.
+    Blocked,
+    /// There are frames to post.
+    Post,
+    /// The connection has ended; the poster lets the queue pair go.
+    End(EndKind),
+}
+
+impl Outbound {
+    /// An empty stage; `slots` counts free work requests and buffers, whichever are fewer.
+    pub(crate) fn new(limits: OutboundLimits, credits: Credits, slots: SendQueue) -> Self {
+        Self { queues: Queues::new(limits), credits, slots, waiting: Vec::new(), end: None }
+    }
+
+    /// Stages a message.
+    pub(crate) fn push(&mut self, outgoing: Outgoing) -> Result<(), SendError> {
+        if let Some(end) = &self.end {
+            return Err(SendError::Closed(end.cause.clone()));
+        }
+        let class = class_of(head::header(&outgoing.message.head).kind);
+        if !self.queues.has_room_for(class) {
+            return Err(SendError::Full(Box::new(outgoing)));
+        }
+        self.queues.push(outgoing.message).map_err(SendError::Closed)
+    }
+
+    /// Why the connection has ended, if it has.
+    pub(crate) fn ended(&self) -> Option<(EndKind, &Error)> {
+        self.end.as_ref().map(|end| (end.how, &end.cause))
+    }
+
+    /// Whether to wait for room; then `waker` is woken when there is some.
+    pub(crate) fn wait(&mut self, waker: &Waker) -> bool {
+        if self.end.is_some() || self.queues.has_room() {
+            return false;
+        }
+        if !self.waiting.iter().any(|other| other.will_wake(waker)) {
+            self.waiting.push(waker.clone());
+        }
+        true
+    }
+
+    /// Gives up the call's long body, if it has one that is not sent.
+    pub(crate) fn revoke(&mut self, call: CallId) -> Revoked {
+        if self.queues.revoke(call) > 0 { Revoked::Body } else { Revoked::Nothing }
+    }
+
+    /// Ends the stage, unless it has ended before; returns who waited for room.
+    ///
+    /// After [`EndKind::Broken`] a `Closed` still counts, with the first cause.
+    pub(crate) fn end(&mut self, how: EndKind, cause: Error) -> Vec<Waker> {
+        match &mut self.end {
+            Some(end) if how == EndKind::Closed => end.how = how,
+            Some(_) => {}
+            None => self.end = Some(End { cause, how, released: false }),
+        }
+        mem::take(&mut self.waiting)
+    }
+
+    /// Appends up to [`BATCH`] frames that may go out now to `frames`, which is empty; also returns who waited
+    /// for room that is there now.
+    pub(crate) fn next(&mut self, frames: &mut Vec<Frame>) -> (Next, Vec<Waker>) {
+        if let Some(end) = &mut self.end {
+            if end.released {
+                return (Next::Idle, Vec::new());
+            }
+            end.released = true;
+            return (Next::End(end.how), Vec::new());
+        }
+        while frames.len() < BATCH && self.slots.free() > 0 {
+            let Some((class, frame)) = self.take_frame() else { break };
+            frames.push(self.sent(class, frame, Signal::No));
+        }
+        let next = match (frames.is_empty(), self.has_work()) {
+            (false, _) => Next::Post,
+            (true, true) => Next::Blocked,
+            (true, false) => Next::Idle,
+        };
+        let woken = if self.queues.has_room() { mem::take(&mut self.waiting) } else { Vec::new() };
+        (next, woken)
+    }
+
+    /// The last frames of a connection that is closed: all messages that may go out without waiting, long
+    /// bodies apart. The last frame says when it is sent; if there is none, and the last one that was posted
+    /// does not say so, one that does is made up.
+    pub(crate) fn last(&mut self, frames: &mut Vec<Frame>) {
+        while self.slots.free() > 0 {
+            let may_send = |class| self.credits.may_send(class);
+            let Some((class, frame)) = self.queues.take_whole(may_send) else { break };
+            frames.push(self.sent(class, frame, Signal::Yes));
+        }
+        let room = [Class::Credit(Window::Data), Class::Credit(Window::Control), Class::Control];
+        let class = room.into_iter().find(|class| self.credits.may_send(*class));
+        if let (true, Some(class)) = (self.slots.ends_unsignalled() && self.slots.free() > 0, class)
+        {
+            frames.push(self.sent(class, Frame::credit(), Signal::Yes));
+        }
+    }
+
+    /// Drops what is staged: it will not be sent.
+    pub(crate) fn discard(&mut self) {
+        self.queues.discard();
+    }
+
+    /// This many sends, the oldest, are done.
+    pub(crate) fn handle_sent(&mut self, count: u32) {
+        let mut freed = 0;
+        // One completion frees several runs where the device lost the ones before it.
+        while freed < count {
+            match self.slots.handle_completed() {
+                0 => return,
+                run => freed += run,
+            }
+        }
+    }
+
+    /// A frame came in, and its receive is posted again.
+    ///
+    /// # Errors
+    ///
+    /// The peer's count is a lie: the connection ends.
+    pub(crate) fn handle_received(&mut self, account: Account) -> Result<(), FalseCredit> {
+        self.credits.handle_reposted(account.class);
+        self.credits.handle_count(account.count)
+    }
+
+    /// Whether a frame may go out now.
+    pub(crate) fn may_post(&self) -> bool {
+        let is_allowed = self.queues.has_frame(|class| self.credits.may_send(class));
+        self.slots.free() > 0 && (is_allowed || self.credits.poll_credit().is_some())
+    }
+
+    fn has_work(&self) -> bool {
+        !self.queues.is_empty() || self.credits.poll_credit().is_some()
+    }
+
+    /// Accounts for a frame that goes out.
+    fn sent(&mut self, class: Class, mut frame: Frame, wanted: Signal) -> Frame {
+        frame.header.credits = self.credits.handle_sent(class);
+        frame.signal = self.slots.handle_post(wanted);
+        frame
+    }
+
+    /// The next frame for which the peer has a receive.
+    fn take_frame(&mut self) -> Option<(Class, Frame)> {
+        self.queues.take(|class| self.credits.may_send(class)).or_else(|| {
+            let window = self.credits.poll_credit()?;
+            Some((Class::Credit(window), Frame::credit()))
+        })
+    }
+}
+
+impl Staged for Outbound {
+    /// An ended stage has work for the poster until the queue pair is let go.
+    fn is_empty(&self) -> bool {
+        match &self.end {
+            Some(end) => end.released,
+            None => !self.has_work(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! One frame: what stands in it, and its bytes.
+
+use bytes::{Buf, BufMut, Bytes};
+use verbwire_core::buf::{Body, BodyReader};
+use verbwire_core::message::{CallId, Head, Message};
+use verbwire_core::wire::header::Flags;
+use verbwire_core::wire::{HEADER_LEN, Header, Kind, head};
+use verbwire_core::{Error, ErrorKind};
+
+use super::queues::OutboundLimits;
+use crate::nic::Signal;
+
+/// The call id of frames that are about no call.
+const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
+
+/// A frame that is to be posted.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) header: Header,
+    /// Head and metadata of a message.
+    message: Option<Message>,
+    /// What stands behind them; for DATA, the piece.
+    body: Body,
+    /// Whether its work request says that it is done.
+    pub(crate) signal: Signal,
+}
+
+impl Frame {
+    /// A message with its body.
+    pub(super) fn whole(mut message: Message) -> Self {
+        let body = std::mem::take(&mut message.body);
+        let mut header = head::header(&message.head);
+        header.metadata_len = length(message.metadata.len());
+        header.body_len = length(body.len());
+        Self { header, message: Some(message), body, signal: Signal::No }
+    }
+
+    /// A piece of at most `max` bytes, and whether it is the last.
+    pub(super) fn piece(
+        call: CallId,
+        offset: u32,
+        reader: &mut BodyReader,
+        max: usize,
+    ) -> (Self, bool) {
+        let len = reader.remaining().min(max);
+        let body = Body::from(reader.copy_to_bytes(len));
+        let is_last = !reader.has_remaining();
+        let header = Header {
+            flags: if is_last { Flags::LAST } else { Flags::default() },
+            aux: offset,
+            body_len: length(len),
+            ..Header::new(Kind::Data, call)
+        };
+        (Self { header, message: None, body, signal: Signal::No }, is_last)
+    }
+
+    /// The end of a body that is given up at `offset`.
+    pub(super) fn aborted(call: CallId, offset: u32) -> Self {
+        let header = Header { flags: Flags::ABORTED, aux: offset, ..Header::new(Kind::Data, call) };
+        Self { header, message: None, body: Body::new(), signal: Signal::No }
+    }
+
+    /// A count of receives, alone.
+    pub(super) fn credit() -> Self {
+        let header = Header::new(Kind::Credit, NO_CALL);
+        Self { header, message: None, body: Body::new(), signal: Signal::No }
+    }
+
+    pub(super) fn call(&self) -> Option<CallId> {
+        self.message.as_ref().and_then(|message| message.head.call())
+    }
+
+    /// Bytes of body that go out with the frame.
+    pub(super) fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Takes the body out, which will come in pieces.
+    pub(super) fn leave_body(&mut self) -> Body {
+        self.header.flags = self.header.flags.with(Flags::BODY_FOLLOWS);
+        std::mem::take(&mut self.body)
+    }
+
+    /// Writes the frame to the front of `buffer`, which it fits; returns its length.
+    pub(crate) fn encode(&self, buffer: &mut [u8]) -> usize {
+        let room = buffer.len();
+        let mut out = buffer;
+        out.put_slice(&self.header.encode());
+        if let Some(message) = &self.message {
+            head::encode_tlvs(&message.head, &mut out);
+            out.put_slice(&message.metadata);
+        }
+        for segment in self.body.segments() {
+            out.put_slice(segment);
+        }
+        room - out.len()
+    }
+}
+
+/// The message as it can be sent.
+///
+/// # Errors
+///
+/// Head and metadata do not fit one frame, or the body is longer than a header can say.
+pub(super) fn sendable(mut message: Message, limits: &OutboundLimits) -> Result<Message, Error> {
+    let (metadata, body) = (message.metadata.len(), message.body.len());
+    let before = HEADER_LEN + usize::from(head::header(&message.head).tlv_len) + metadata;
+    let room = limits.frame.checked_sub(before).filter(|_| u32::try_from(body).is_ok());
+    let Some(room) = room else {
+        let text = format!(
+            "a message of {body} bytes with {metadata} bytes of metadata cannot be sent over RDMA: a body \
+             may have 4 GiB - 1, metadata what fits {} bytes together with the method's path; send less \
+             at a time",
+            limits.frame
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, text));
+    };
+    let room = room.min(limits.frame_body);
+    if let (Head::GoAway { .. }, true) = (&message.head, body > room) {
+        let words = String::from_utf8_lossy(&message.body.into_bytes()).into_owned();
+        let end = (0..=room).rev().find(|at| words.is_char_boundary(*at)).unwrap_or(0);
+        message.body = Body::from(Bytes::from(words).slice(..end));
+    }
+    Ok(message)
+}
+
+fn length(len: usize) -> u32 {
+    u32::try_from(len).expect("checked when the message was staged")
+}

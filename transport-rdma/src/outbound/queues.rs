@@ -1,0 +1,248 @@
+//! The queues of a stage: control, data, and bodies that go in pieces; which comes next.
+//!
+//! Knows no credits: who takes a frame says which classes the peer has receives for.
+
+use std::collections::VecDeque;
+
+use bytes::Buf;
+use verbwire_core::Error;
+use verbwire_core::buf::BodyReader;
+use verbwire_core::message::{CallId, Message};
+use verbwire_core::wire::{HEADER_LEN, head};
+
+use super::frame::{self, Frame};
+use crate::decoder::class_of;
+use crate::proto::credit::Class;
+
+/// Short messages in a row, while pieces wait. 4: a storage block goes out in as many pieces as it has
+/// pages of this many, and small calls still have most of the wire.
+const SHORT_IN_A_ROW: u32 = 4;
+
+/// What bounds the stage and its frames.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutboundLimits {
+    /// See `RdmaConfig::send_queue_messages`.
+    pub(crate) messages: usize,
+    /// See `RdmaConfig::send_queue_bytes`.
+    pub(crate) bytes: usize,
+    /// Longest frame: what both a receive of the peer and a buffer of this side hold.
+    pub(crate) frame: usize,
+    /// Longest body in one frame that the peer accepts, and longest piece.
+    pub(crate) frame_body: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Queues {
+    limits: OutboundLimits,
+    control: VecDeque<Message>,
+    data: VecDeque<Unit>,
+    /// Bodies whose heads are sent; the next piece is the first one's.
+    bulk: VecDeque<Bulk>,
+    /// Bytes of bodies in `data` and `bulk`.
+    body_bytes: usize,
+    /// Short messages since the last piece.
+    in_a_row: u32,
+}
+
+/// What stands in the queue of data.
+#[derive(Debug)]
+enum Unit {
+    Message(Message),
+    /// The end of a body of which the peer knows.
+    Aborted {
+        call: CallId,
+        offset: u32,
+    },
+}
+
+/// A body that goes in pieces.
+#[derive(Debug)]
+struct Bulk {
+    call: CallId,
+    reader: BodyReader,
+    /// Bytes that went before.
+    offset: u32,
+}
+
+impl Queues {
+    pub(super) fn new(limits: OutboundLimits) -> Self {
+        Self {
+            limits,
+            control: VecDeque::new(),
+            data: VecDeque::new(),
+            bulk: VecDeque::new(),
+            body_bytes: 0,
+            in_a_row: 0,
+        }
+    }
+
+    /// Whether a message of this class is taken.
+    pub(super) fn has_room_for(&self, class: Class) -> bool {
+        let OutboundLimits { messages, bytes, .. } = self.limits;
+        match class {
+            Class::Data => self.data.len() + self.bulk.len() < messages && self.body_bytes < bytes,
+            Class::Control | Class::Credit(_) => self.control.len() < messages,
+        }
+    }
+
+    /// Whether a message of any class is taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.has_room_for(Class::Data) && self.has_room_for(Class::Control)
+    }
+
+    /// Queues a message.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be sent at all.
+    pub(super) fn push(&mut self, message: Message) -> Result<(), Error> {
+        let message = frame::sendable(message, &self.limits)?;
+        let call = message.head.call();
+        let follows_own_call =
+            || call.is_some() && self.data.iter().any(|unit| unit.call() == call);
+        let class = class_of(head::header(&message.head).kind);
+        if class == Class::Control && !follows_own_call() {
+            self.control.push_back(message);
+        } else {
+            self.body_bytes += message.body.len();
+            self.data.push_back(Unit::Message(message));
+        }
+        Ok(())
+    }
+
+    /// Gives up the call's long body: one that has not begun with its head, one of which the peer knows with
+    /// ABORTED. Returns the bytes that will not be sent.
+    pub(super) fn revoke(&mut self, call: CallId) -> usize {
+        let limits = self.limits;
+        let mut given_up = 0;
+        self.data.retain(|unit| match unit {
+            Unit::Message(message)
+                if message.head.call() == Some(call) && limits.goes_in_pieces(message) =>
+            {
+                given_up += message.body.len();
+                false
+            }
+            _ => true,
+        });
+        let at = self.bulk.iter().position(|bulk| bulk.call == call);
+        if let Some(bulk) = at.and_then(|at| self.bulk.remove(at)) {
+            given_up += bulk.reader.remaining();
+            self.data.push_back(Unit::Aborted { call, offset: bulk.offset });
+        }
+        self.body_bytes -= given_up;
+        given_up
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.data.is_empty() && self.bulk.is_empty()
+    }
+
+    /// Whether there is something that `may_send` allows.
+    pub(super) fn has_frame(&self, may_send: impl Fn(Class) -> bool) -> bool {
+        let control = !self.control.is_empty() && may_send(Class::Control);
+        let short = self.data.front().is_some_and(|unit| may_send(unit.class()));
+        control || short || (!self.bulk.is_empty() && may_send(Class::Data))
+    }
+
+    /// The next frame that `may_send` allows.
+    pub(super) fn take(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+        if let Some(frame) = self.take_control(&may_send) {
+            return Some(frame);
+        }
+        if self.in_a_row >= SHORT_IN_A_ROW {
+            self.take_piece(&may_send).or_else(|| self.take_short(&may_send))
+        } else {
+            self.take_short(&may_send).or_else(|| self.take_piece(&may_send))
+        }
+    }
+
+    /// The same without pieces of long bodies.
+    pub(super) fn take_whole(
+        &mut self,
+        may_send: impl Fn(Class) -> bool,
+    ) -> Option<(Class, Frame)> {
+        self.take_control(&may_send).or_else(|| self.take_short(&may_send))
+    }
+
+    fn take_control(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+        if !may_send(Class::Control) {
+            return None;
+        }
+        Some((Class::Control, Frame::whole(self.control.pop_front()?)))
+    }
+
+    /// The next whole frame in the order of data, or the head of a body that goes in pieces.
+    fn take_short(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+        let class = self.data.front()?.class();
+        if !may_send(class) {
+            return None;
+        }
+        self.in_a_row += 1;
+        let message = match self.data.pop_front()? {
+            Unit::Aborted { call, offset } => return Some((class, Frame::aborted(call, offset))),
+            Unit::Message(message) => message,
+        };
+        let in_pieces = self.limits.goes_in_pieces(&message);
+        let mut frame = Frame::whole(message);
+        if let (true, Some(call)) = (in_pieces, frame.call()) {
+            let reader = frame.leave_body().reader();
+            self.bulk.push_back(Bulk { call, reader, offset: 0 });
+        } else {
+            self.body_bytes -= frame.body_len();
+        }
+        Some((class, frame))
+    }
+
+    /// The next piece of the body whose turn it is.
+    fn take_piece(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+        if self.bulk.is_empty() || !may_send(Class::Data) {
+            return None;
+        }
+        self.in_a_row = 0;
+        let mut bulk = self.bulk.pop_front()?;
+        let (call, offset) = (bulk.call, bulk.offset);
+        let (frame, is_last) = Frame::piece(call, offset, &mut bulk.reader, self.limits.piece());
+        self.body_bytes -= frame.body_len();
+        if !is_last {
+            bulk.offset += frame.header.body_len;
+            self.bulk.push_back(bulk);
+        }
+        Some((Class::Data, frame))
+    }
+
+    /// Drops everything.
+    pub(super) fn discard(&mut self) {
+        *self = Self::new(self.limits);
+    }
+}
+
+impl OutboundLimits {
+    fn goes_in_pieces(&self, message: &Message) -> bool {
+        let head = head::header(&message.head);
+        let before = HEADER_LEN + usize::from(head.tlv_len) + message.metadata.len();
+        let len = message.body.len();
+        // GOAWAY has no call to which pieces could belong; its words were cut to fit.
+        message.head.call().is_some() && (len > self.frame_body || before + len > self.frame)
+    }
+
+    fn piece(&self) -> usize {
+        self.frame_body.min(self.frame - HEADER_LEN)
+    }
+}
+
+impl Unit {
+    fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Message(message) => message.head.call(),
+            Self::Aborted { .. } => None,
+        }
+    }
+
+    fn class(&self) -> Class {
+        match self {
+            Self::Message(message) => class_of(head::header(&message.head).kind),
+            Self::Aborted { .. } => Class::Data,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Wake;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use verbwire_core::ErrorKind;
+use verbwire_core::buf::Body;
+use verbwire_core::message::{GoAway, Head, Message, MethodId};
+use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
+use verbwire_core::transport::{Announced, Incoming, Placement, PlacementHook, SendHints};
+use verbwire_core::wire::header::Flags;
+use verbwire_core::wire::{HEADER_LEN, Hello, Kind};
+
+use super::*;
+use crate::decoder::FrameDecoder;
+use crate::proto::credit::Windows;
+
+struct Anywhere;
+
+impl PlacementHook for Anywhere {
+    fn place(&self, _announced: Announced<'_>) -> Placement {
+        Placement::Pool
+    }
+}
+
+struct Asleep;
+
+impl Wake for Asleep {
+    fn wake(self: Arc<Self>) {}
+}
+
+const FRAME: usize = 4096;
+
+fn limits() -> OutboundLimits {
+    OutboundLimits { messages: 8, bytes: 128 << 10, frame: FRAME, frame_body: 1 << 20 }
+}
+
+fn windows(data: u32, control: u32) -> Windows {
+    Windows { data, control }
+}
+
+fn outbound(peer: Windows, slots: u32) -> Outbound {
+    let credits = Credits::new(peer, windows(8, 8));
+    Outbound::new(limits(), credits, SendQueue::new(slots))
+}
+
+fn call(slot: u32) -> CallId {
+    CallId { slot, generation: 1 }
+}
+
+fn request(slot: u32, len: usize) -> Message {
+    let head = Head::Request {
+        call: call(slot),
+        method: MethodId(1),
+        path: None,
+        timeout: Duration::from_secs(1),
+    };
+    Message::with_body(head, Body::from(Bytes::from(vec![7; len])))
+}
+
+fn cancel(slot: u32) -> Message {
+    Message::bare(Head::Cancel { call: call(slot) })
+}
+
+fn push(stage: &mut Outbound, message: Message) {
+    stage.push(Outgoing { message, hints: SendHints::default() }).expect("room");
+}
+
+/// Kinds and slots of what goes out now.
+fn next(stage: &mut Outbound) -> Vec<(Kind, u32)> {
+    let mut frames = Vec::new();
+    stage.next(&mut frames);
+    frames.iter().map(|frame| (frame.header.kind, frame.header.call.slot)).collect()
+}
+
+#[test]
+fn control_passes_data_but_not_of_its_own_call() {
+    let mut stage = outbound(windows(8, 8), 40);
+    for message in [request(1, 0), request(2, 0), cancel(2), cancel(3)] {
+        push(&mut stage, message);
+    }
+    let expected = [(Kind::Cancel, 3), (Kind::Request, 1), (Kind::Request, 2), (Kind::Cancel, 2)];
+    assert_eq!(next(&mut stage), expected);
+}
+
+#[test]
+fn control_gets_through_while_data_waits_for_credits() {
+    let mut stage = outbound(windows(1, 1), 40);
+    push(&mut stage, request(1, 0));
+    push(&mut stage, request(2, 0));
+    assert_eq!(next(&mut stage), [(Kind::Request, 1)]);
+    assert!(!stage.may_post());
+    push(&mut stage, cancel(9));
+    assert!(stage.may_post());
+    assert_eq!(next(&mut stage), [(Kind::Cancel, 9)]);
+    assert_eq!(stage.next(&mut Vec::new()).0, Next::Blocked);
+}
+
+#[test]
+fn pieces_take_turns_with_short_messages_and_each_other() {
+    let mut stage = outbound(windows(100, 8), 100);
+    for slot in [1, 2] {
+        push(&mut stage, request(slot, 3 * FRAME));
+    }
+    (3..8).for_each(|slot| push(&mut stage, request(slot, 0)));
+    let data = |slot| (Kind::Data, slot);
+    let request = |slot| (Kind::Request, slot);
+    let mut sent = next(&mut stage);
+    sent.extend(next(&mut stage));
+    let (heads, short) = ([request(1), request(2)], [request(3), request(4)]);
+    assert_eq!(sent[..4], [heads, short].concat());
+    // Four in a row, and a piece waits.
+    assert_eq!(sent[4..8], [data(1), request(5), request(6), request(7)]);
+    assert_eq!(sent[8..], [2, 1, 2, 1, 2, 1, 2].map(data));
+    assert_eq!(stage.next(&mut Vec::new()).0, Next::Idle);
+}
+
+#[test]
+fn credit_goes_out_only_where_no_other_frame_tells_the_count() {
+    let mut stage = outbound(windows(2, 2), 40);
+    let account = Account { class: Class::Data, count: 0 };
+    (0..2).for_each(|_| stage.handle_received(account).expect("true"));
+    push(&mut stage, request(1, 0));
+    let mut frames = Vec::new();
+    stage.next(&mut frames);
+    assert_eq!(frames.len(), 1);
+    assert_eq!((frames[0].header.kind, frames[0].header.credits), (Kind::Request, 2));
+    (0..2).for_each(|_| stage.handle_received(account).expect("true"));
+    assert_eq!(next(&mut stage), [(Kind::Credit, 0)]);
+    assert_eq!(stage.next(&mut Vec::new()).0, Next::Idle);
+}
+
+#[test]
+fn a_body_that_is_given_up_ends_with_aborted_if_the_peer_knows_of_it() {
+    let mut stage = outbound(windows(3, 8), 40);
+    push(&mut stage, request(1, 10 * FRAME));
+    push(&mut stage, request(2, 10 * FRAME));
+    assert_eq!(next(&mut stage).len(), 3, "two heads and a piece");
+    push(&mut stage, request(3, 10 * FRAME));
+    assert_eq!(stage.revoke(call(3)), Revoked::Body);
+    assert_eq!(stage.revoke(call(1)), Revoked::Body);
+    assert_eq!(stage.revoke(call(1)), Revoked::Nothing);
+    stage.handle_received(Account { class: Class::Control, count: 1 }).expect("true");
+    let mut frames = Vec::new();
+    stage.next(&mut frames);
+    let header = frames[0].header;
+    assert_eq!((header.kind, header.flags, header.call), (Kind::Data, Flags::ABORTED, call(1)));
+    assert_eq!(header.aux as usize, FRAME - HEADER_LEN);
+}
+
+#[test]
+fn room_is_counted_per_class_and_waited_for_once() {
+    let mut stage = outbound(windows(8, 8), 40);
+    (0..8).for_each(|slot| push(&mut stage, request(slot, 0)));
+    let message = request(9, 0);
+    let full = stage.push(Outgoing { message, hints: SendHints::default() });
+    assert!(matches!(full, Err(SendError::Full(_))));
+    push(&mut stage, cancel(50));
+    let waker = Waker::from(Arc::new(Asleep));
+    assert!(stage.wait(&waker) && stage.wait(&waker));
+    let (_, woken) = stage.next(&mut Vec::new());
+    assert_eq!(woken.len(), 1);
+    assert!(!stage.wait(&waker));
+}
+
+#[test]
+fn bodies_are_bounded_by_their_bytes() {
+    let mut stage = outbound(windows(100, 8), 100);
+    push(&mut stage, request(1, 128 << 10));
+    let full = stage.push(Outgoing { message: request(2, 0), hints: SendHints::default() });
+    assert!(matches!(full, Err(SendError::Full(_))));
+    push(&mut stage, cancel(3));
+    assert_eq!(stage.revoke(call(1)), Revoked::Body);
+    push(&mut stage, request(2, 128 << 10));
+    while stage.next(&mut Vec::new()).0 == Next::Post {}
+    assert!(stage.queues.is_empty() && stage.queues.has_room());
+}
+
+#[test]
+fn the_last_frames_say_when_they_are_sent() {
+    let mut stage = outbound(windows(8, 8), 40);
+    push(&mut stage, request(1, 0));
+    push(&mut stage, request(2, 10 * FRAME));
+    let cause = Error::new(ErrorKind::Closed, "enough");
+    assert!(stage.end(EndKind::Closed, cause).is_empty());
+    assert_eq!(stage.next(&mut Vec::new()).0, Next::End(EndKind::Closed));
+    assert_eq!(stage.next(&mut Vec::new()).0, Next::Idle);
+    let mut frames = Vec::new();
+    stage.last(&mut frames);
+    assert_eq!(frames.iter().map(|frame| frame.signal).collect::<Vec<_>>(), [Signal::Yes; 2]);
+}
+
+#[test]
+fn a_close_behind_an_unsignalled_send_makes_up_one_that_is() {
+    let mut stage = outbound(windows(8, 8), 40);
+    push(&mut stage, request(1, 0));
+    assert_eq!(next(&mut stage).len(), 1);
+    let mut frames = Vec::new();
+    stage.last(&mut frames);
+    assert_eq!((frames.len(), frames[0].header.kind), (1, Kind::Credit));
+    assert_eq!(frames[0].signal, Signal::Yes);
+    frames.clear();
+    stage.last(&mut frames);
+    assert!(frames.is_empty());
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_with_its_numbers() {
+    let mut stage = outbound(windows(8, 8), 40);
+    let mut message = request(1, 10);
+    message.metadata = Bytes::from(vec![0; FRAME]);
+    let refused = stage.push(Outgoing { message, hints: SendHints::default() });
+    let Err(SendError::Closed(error)) = refused else { panic!("it was taken") };
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("4096 bytes of metadata"), "{error}");
+    let head = Head::GoAway { reason: GoAway::Draining };
+    push(&mut stage, Message::with_body(head, Bytes::from(vec![b'x'; 2 * FRAME]).into()));
+    let mut frames = Vec::new();
+    stage.next(&mut frames);
+    assert_eq!(frames[0].encode(&mut [0; FRAME]), FRAME);
+}
+
+/// One side: its stage, its decoder, and the sends that its device has not completed.
+struct Side {
+    stage: Outbound,
+    decoder: FrameDecoder,
+    receives: u32,
+    posted: VecDeque<Signal>,
+    received: Vec<Incoming>,
+}
+
+impl Side {
+    fn new(peer: Windows, own: Windows, slots: u32) -> Self {
+        let stage = Outbound::new(limits(), Credits::new(peer, own), SendQueue::new(slots));
+        let hello = Hello {
+            max_message_size: 1 << 20,
+            max_frame_body: 1 << 20,
+            max_concurrent_calls: 1 << 16,
+            ..Hello::default()
+        };
+        let pool = Arc::new(LandingPool::new(0));
+        let decoder = FrameDecoder::new(InboundLimits::new(&hello, &hello), pool);
+        let (posted, received) = (VecDeque::new(), Vec::new());
+        Self { stage, decoder, receives: own.receives(), posted, received }
+    }
+
+    fn post(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        self.stage.next(&mut frames);
+        self.posted.extend(frames.iter().map(|frame| frame.signal));
+        let bytes = |frame: &Frame| {
+            let mut buffer = vec![0; FRAME];
+            let len = frame.encode(&mut buffer);
+            buffer.truncate(len);
+            buffer
+        };
+        frames.iter().map(bytes).collect()
+    }
+
+    /// The device completes up to the next signalled send.
+    fn complete(&mut self) -> bool {
+        let Some(at) = self.posted.iter().position(|signal| *signal == Signal::Yes) else {
+            return false;
+        };
+        self.posted.drain(..=at);
+        self.stage.handle_sent(u32::try_from(at + 1).expect("few"));
+        true
+    }
+
+    fn receive(&mut self, frame: &[u8]) {
+        let account = self.decoder.decode(frame, &Anywhere, &mut self.received).expect("honest");
+        self.stage.handle_received(account).expect("honest");
+    }
+}
+
+#[test]
+fn two_stages_deliver_everything_under_any_schedule() {
+    for seed in 0..60 {
+        let mut rng = Rng::with_seed(seed);
+        let mut window = || windows(rng.u32(1..4), rng.u32(1..4));
+        let (a, b) = (window(), window());
+        let slots = 1 + u32::try_from(seed % 9).expect("small");
+        let mut sides = [Side::new(b, a, slots), Side::new(a, b, slots)];
+        let mut wires: [VecDeque<Vec<u8>>; 2] = Default::default();
+        let mut sent = [0, 0];
+        let mut idle = 0;
+        while idle < 100 {
+            let from = rng.usize(..2);
+            let progress = match rng.u8(..4) {
+                0 if sent[from] < 300 => {
+                    let slot = u32::try_from(sent[from]).expect("few");
+                    let lens = [0, 10, 4000, 4057, 9000, 40_000];
+                    let message = match rng.usize(..8) {
+                        at if at < 6 => request(slot, lens[at]),
+                        _ => cancel(slot),
+                    };
+                    let hints = SendHints::default();
+                    let taken = sides[from].stage.push(Outgoing { message, hints }).is_ok();
+                    sent[from] += usize::from(taken);
+                    taken
+                }
+                1 => {
+                    let frames = sides[from].post();
+                    wires[from].extend(frames.iter().cloned());
+                    let room = sides[1 - from].receives as usize;
+                    assert!(wires[from].len() <= room, "seed {seed}: a frame finds no receive");
+                    !frames.is_empty()
+                }
+                2 => sides[from].complete(),
+                _ => wires[from].pop_front().is_some_and(|frame| {
+                    sides[1 - from].receive(&frame);
+                    true
+                }),
+            };
+            idle = if progress { 0 } else { idle + 1 };
+        }
+        for from in 0..2 {
+            assert_eq!(sent[from], 300, "seed {seed}");
+            assert_eq!(sides[1 - from].received.len(), 300, "seed {seed} stands still");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The private data of a connect request and its answer: who is there, before any message.
+//!
+//! ```text
+//!  offset  size  field
+//!       0     4  magic    "VWRD"
+//!       4     4  version  of this format, little-endian
+//!       8     8  nonce    the connecting side's; HELLO has the same number, and the answer repeats it
+//! ```
+//!
+//! Everything else is in HELLO. A refusal carries words instead.
+
+use crate::nic::MAX_PRIVATE_DATA;
+
+const MAGIC: [u8; 4] = *b"VWRD";
+
+/// The version of this format, and of everything on a queue pair before HELLO.
+const VERSION: u32 = 0;
+
+const LEN: usize = 16;
+
+/// What a side sends along with a connect request or its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    pub(crate) nonce: u64,
+}
+
+/// Private data of something else.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum GreetingError {
+    /// Too short, or another magic.
+    #[error("expected private data of a verbwire endpoint, got \"{}\"", .0.escape_ascii())]
+    Foreign(Vec<u8>),
+    /// A version that this side does not speak.
+    #[error(
+        "the peer's version of the RDMA handshake is {0}, this side's is {VERSION}; upgrade the older"
+    )]
+    Version(u32),
+}
+
+impl Greeting {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let parts = [&MAGIC[..], &VERSION.to_le_bytes(), &self.nonce.to_le_bytes()];
+        let bytes = parts.concat();
+        debug_assert!(bytes.len() <= MAX_PRIVATE_DATA);
+        bytes
+    }
+
+    /// Reads private data; what stands behind the known fields is ignored, since devices pad it.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, GreetingError> {
+        let foreign =
+            || GreetingError::Foreign(bytes.iter().take(MAX_PRIVATE_DATA).copied().collect());
+        let Some((&[m0, m1, m2, m3, v0, v1, v2, v3, ref nonce @ ..], _)) =
+            bytes.split_first_chunk::<LEN>()
+        else {
+            return Err(foreign());
+        };
+        if [m0, m1, m2, m3] != MAGIC {
+            return Err(foreign());
+        }
+        let version = u32::from_le_bytes([v0, v1, v2, v3]);
+        if version != VERSION {
+            return Err(GreetingError::Version(version));
+        }
+        Ok(Self { nonce: u64::from_le_bytes(*nonce) })
+    }
+}
+
+/// The words of a refusal, cut to what private data can carry.
+pub(crate) fn refusal(words: &str) -> Vec<u8> {
+    let mut end = words.len().min(MAX_PRIVATE_DATA);
+    while !words.is_char_boundary(end) {
+        end -= 1;
+    }
+    words.as_bytes()[..end].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_survives_padding() {
+        let greeting = Greeting { nonce: 0x0102_0304_0506_0708 };
+        let mut bytes = greeting.encode();
+        bytes.resize(MAX_PRIVATE_DATA, 0);
+        assert_eq!(Greeting::decode(&bytes), Ok(greeting));
+    }
+
+    #[test]
+    fn other_data_is_refused_at_every_length() {
+        let whole = Greeting { nonce: 1 }.encode();
+        for cut in 0..whole.len() {
+            let error = Greeting::decode(&whole[..cut]).expect_err("cut");
+            assert_eq!(error, GreetingError::Foreign(whole[..cut].to_vec()));
+        }
+        let other = GreetingError::Foreign(vec![b'x'; LEN]);
+        assert_eq!(Greeting::decode(&[b'x'; LEN]), Err(other));
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = Greeting { nonce: 1 }.encode();
+        bytes[4] = 9;
+        assert_eq!(Greeting::decode(&bytes), Err(GreetingError::Version(9)));
+    }
+}

@@ -1,0 +1,287 @@
+//! Connecting and listening over any connection manager.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Instant, timeout_at};
+use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
+use verbwire_core::transport::{
+    Accepting, BoxFuture, Established, Listener, LocalSide, Path, Transport,
+};
+use verbwire_core::wire::Hello;
+use verbwire_core::{Buffer, Error, ErrorKind, Target};
+
+use crate::config::{RdmaConfig, WINDOW};
+use crate::connection::RdmaConnection;
+use crate::decoder::FrameDecoder;
+use crate::device::{BufferCounts, Device};
+use crate::endpoint::Endpoint;
+use crate::handshake::{self, Side};
+use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic};
+use crate::outbound::{Outbound, OutboundLimits};
+use crate::poster::Poster;
+use crate::proto::credit::{Credits, Windows};
+use crate::proto::greeting::{Greeting, refusal};
+use crate::proto::send_queue::SendQueue;
+use crate::reaper::Reaper;
+use crate::receiver::Receiver;
+
+/// Messages over the queue pairs of one connection manager.
+///
+/// Every body travels in SENDs: up to a frame's length in one, longer ones in pieces.
+#[derive(Clone)]
+pub struct RdmaTransport {
+    cm: Arc<dyn Cm>,
+    shared: Arc<Shared>,
+}
+
+/// What all connections of a transport share.
+struct Shared {
+    /// The scheme of its targets.
+    scheme: &'static str,
+    config: RdmaConfig,
+    /// Few: as many as the machine has devices.
+    devices: Mutex<Vec<Arc<Device>>>,
+    landing: Arc<LandingPool>,
+    reaper: Arc<dyn Reaper>,
+}
+
+impl RdmaTransport {
+    /// A transport for targets of this scheme.
+    pub fn new(
+        scheme: &'static str,
+        cm: Arc<dyn Cm>,
+        reaper: impl Reaper,
+        config: RdmaConfig,
+    ) -> Self {
+        let config = config.in_range();
+        let landing = Arc::new(LandingPool::new(config.kept_landing_bytes));
+        let reaper = Arc::new(reaper);
+        let shared = Shared { scheme, config, devices: Mutex::default(), landing, reaper };
+        Self { cm, shared: Arc::new(shared) }
+    }
+
+    /// The registered buffers of all its connections. When all have ended, all buffers are free.
+    pub fn buffers(&self) -> BufferCounts {
+        let mut counts = BufferCounts::default();
+        self.shared.devices().iter().for_each(|device| device.count(&mut counts));
+        counts
+    }
+}
+
+impl fmt::Debug for RdmaTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RdmaTransport({}, {:?})", self.shared.scheme, self.buffers())
+    }
+}
+
+impl Transport for RdmaTransport {
+    fn connect<'a>(
+        &'a self,
+        target: &'a Target,
+        local: LocalSide,
+    ) -> BoxFuture<'a, Result<Established, Error>> {
+        Box::pin(async move {
+            let connected = timeout_at(local.deadline, self.connect_qp(target, &local.hello));
+            let opened = connected.await.unwrap_or_else(|_elapsed| {
+                let message =
+                    format!("{target} did not answer in time: check the address and server");
+                Err(Error::new(ErrorKind::TimedOut, message))
+            })?;
+            self.shared.establish(opened, Side::Connecting, local).await
+        })
+    }
+
+    fn listen<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
+        Box::pin(async move {
+            let listener = self.cm.listen(target.address()).await?;
+            let local = Target::new(self.shared.scheme, listener.local_address());
+            let shared = Arc::clone(&self.shared);
+            Ok(Box::new(Listening { listener, local, shared }) as Box<dyn Listener>)
+        })
+    }
+
+    fn alloc(&self, len: usize, _deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
+        // Eager messages are copied into a frame, so that registered memory would gain nothing.
+        Box::pin(std::future::ready(Ok(Buffer::zeroed(len))))
+    }
+}
+
+impl RdmaTransport {
+    async fn connect_qp(&self, target: &Target, hello: &Hello) -> Result<Opened, Error> {
+        let resolved = self.cm.resolve(target.address()).await?;
+        let mut opened = self.shared.open(&resolved.nic())?;
+        let greeting = Greeting { nonce: hello.connection };
+        let qp = Arc::clone(opened.endpoint.qp());
+        let connected = resolved.connect(qp, greeting.encode()).await?;
+        match Greeting::decode(&connected.private_data) {
+            Ok(answer) if answer == greeting => {}
+            Ok(_) => return Err(foreign(target.address(), "answered somebody else's request")),
+            Err(error) => return Err(foreign(target.address(), &error.to_string())),
+        }
+        opened.connected(connected);
+        Ok(opened)
+    }
+}
+
+/// A queue pair that is connected, or about to be.
+struct Opened {
+    endpoint: Arc<Endpoint>,
+    destroyed: tokio::sync::watch::Receiver<()>,
+    addresses: (String, String),
+}
+
+impl Opened {
+    fn connected(&mut self, connected: Connected) {
+        self.addresses = connected.addresses;
+        self.endpoint.connected(connected.events);
+    }
+}
+
+impl Shared {
+    /// A queue pair of `nic` with its receives posted.
+    fn open(&self, nic: &Arc<dyn Nic>) -> Result<Opened, Error> {
+        let device = self.device(nic);
+        let (endpoint, destroyed) = Endpoint::open(&device, &self.config, &self.reaper)?;
+        Ok(Opened { endpoint, destroyed, addresses: Default::default() })
+    }
+
+    fn device(&self, nic: &Arc<dyn Nic>) -> Arc<Device> {
+        let mut devices = self.devices();
+        if let Some(known) = devices.iter().find(|device| Arc::ptr_eq(device.nic(), nic)) {
+            return Arc::clone(known);
+        }
+        let device = Arc::new(Device::new(Arc::clone(nic)));
+        devices.push(Arc::clone(&device));
+        device
+    }
+
+    fn devices(&self) -> MutexGuard<'_, Vec<Arc<Device>>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Exchanges HELLO and makes the connection.
+    async fn establish(
+        &self,
+        opened: Opened,
+        side: Side,
+        local: LocalSide,
+    ) -> Result<Established, Error> {
+        let Opened { endpoint, destroyed, addresses } = opened;
+        let path = Path { transport: self.scheme, local: addresses.0, peer: addresses.1 };
+        let own = handshake::announce(local.hello, &self.config);
+        let peer = handshake::exchange(&endpoint, side, &own, &path.peer, local.deadline).await?;
+        let outbound = self.outbound(&own, &peer);
+        let decoder = FrameDecoder::new(InboundLimits::new(&own, &peer), Arc::clone(&self.landing));
+        let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement);
+        let poster = Poster::new(endpoint);
+        let connection = RdmaConnection::new(
+            outbound,
+            poster,
+            receiver,
+            destroyed,
+            path,
+            self.config.stall_timeout,
+        );
+        Ok(Established { connection: Arc::new(connection), peer })
+    }
+
+    /// The stage of a connection between these two.
+    fn outbound(&self, own: &Hello, peer: &Hello) -> Outbound {
+        let config = &self.config;
+        let limits = OutboundLimits {
+            messages: config.send_queue_messages,
+            bytes: config.send_queue_bytes,
+            frame: config.eager_len.min(peer.receive_len as usize),
+            frame_body: own.max_frame_body.min(peer.max_frame_body).max(1) as usize,
+        };
+        // A peer may promise what this side never uses.
+        let theirs = Windows {
+            data: peer.data_window.min(*WINDOW.end()),
+            control: peer.control_window.min(*WINDOW.end()),
+        };
+        // HELLO may still hold a slot and a buffer.
+        let slots = config.send_depth.min(config.staging_buffers) - 1;
+        Outbound::new(limits, Credits::new(theirs, config.windows()), SendQueue::new(slots))
+    }
+}
+
+/// An address that is listened at.
+struct Listening {
+    listener: Box<dyn CmListener>,
+    local: Target,
+    shared: Arc<Shared>,
+}
+
+impl Listener for Listening {
+    fn local_target(&self) -> &Target {
+        &self.local
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Accepting>, Error>> {
+        loop {
+            let request = ready!(self.listener.poll_request(cx))?;
+            match Greeting::decode(request.private_data()) {
+                Ok(greeting) => {
+                    let shared = Arc::clone(&self.shared);
+                    return Poll::Ready(Ok(Box::new(Accepted { request, greeting, shared })));
+                }
+                Err(error) => {
+                    tracing::debug!(peer = request.peer(), %error, "refused a connect request");
+                    request.reject(refusal(&error.to_string()));
+                }
+            }
+        }
+    }
+}
+
+/// A peer that wants to connect.
+struct Accepted {
+    request: Box<dyn ConnectRequest>,
+    greeting: Greeting,
+    shared: Arc<Shared>,
+}
+
+impl Accepting for Accepted {
+    fn peer(&self) -> String {
+        self.request.peer()
+    }
+
+    fn handshake(
+        self: Box<Self>,
+        local: LocalSide,
+    ) -> BoxFuture<'static, Result<Established, Error>> {
+        Box::pin(async move {
+            let Self { request, greeting, shared } = *self;
+            let peer = request.peer();
+            let mut opened = match shared.open(&request.nic()) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    request.reject(refusal("the server is out of queue pairs or memory"));
+                    return Err(error);
+                }
+            };
+            let qp = Arc::clone(opened.endpoint.qp());
+            let accepted = timeout_at(local.deadline, request.accept(qp, greeting.encode()));
+            let connected = accepted.await.unwrap_or_else(|_elapsed| {
+                let message = format!("{peer} did not finish connecting in time");
+                Err(Error::new(ErrorKind::TimedOut, message))
+            })?;
+            opened.connected(connected);
+            let established = shared.establish(opened, Side::Accepting, local).await?;
+            if established.peer.connection != greeting.nonce {
+                let message = "HELLO is not from the peer that asked to connect";
+                return Err(foreign(&peer, message));
+            }
+            Ok(established)
+        })
+    }
+}
+
+fn foreign(peer: &str, why: &str) -> Error {
+    Error::new(
+        ErrorKind::PeerFault,
+        format!("{peer} is no verbwire endpoint of this version: {why}"),
+    )
+}

@@ -1,0 +1,246 @@
+//! Receiving: from the completion queue to messages.
+//!
+//! Owns the driver's view of the endpoint, the decoder, and what was found behind the last messages. A
+//! receive is posted again as soon as its bytes are copied out, before anybody sees its message.
+
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+use verbwire_core::Error;
+use verbwire_core::message::CallId;
+use verbwire_core::transport::{Incoming, PlacementHook};
+
+use crate::decoder::{Account, FrameDecoder};
+use crate::endpoint::Endpoint;
+use crate::error;
+use crate::memory::CpuBuf;
+use crate::nic::{NicError, Wc, WcStatus};
+use crate::work::Completed;
+
+/// Completions taken at a time. 32: what a processor's cache holds with their frames' heads.
+const BATCH: usize = 32;
+
+/// How long a dead queue pair may take to flush what came before its death. 100 ms: devices flush at once, or
+/// only when it is destroyed.
+const FLUSH: Duration = Duration::from_millis(100);
+
+/// What receives.
+pub(crate) struct Receiver {
+    endpoint: Arc<Endpoint>,
+    decoder: FrameDecoder,
+    placement: Arc<dyn PlacementHook>,
+    armed: Armed,
+    /// Memory for batches.
+    completions: Vec<Wc>,
+    buffers: Vec<CpuBuf>,
+    end: Option<End>,
+}
+
+/// Whether the next completion makes an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Armed {
+    Yes,
+    No,
+}
+
+/// Why nothing more is received. Found behind messages, it is reported by the poll after theirs.
+enum End {
+    /// The peer broke the protocol: what follows is not looked at.
+    Violated(Error),
+    /// The queue pair is dead. What the peer sent before still comes, in front of the flushed receives.
+    Lost(Cause, Pin<Box<Sleep>>),
+}
+
+/// Why a queue pair is dead.
+enum Cause {
+    Known(Error),
+    /// Something else moved it to the error state first; the connection manager may say what.
+    Flushed,
+}
+
+/// What a batch of completions brought, besides messages.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Sends that are done.
+    pub(crate) sent: u32,
+    /// Frames whose receives are posted again, in order.
+    pub(crate) accounts: Vec<Account>,
+}
+
+impl Receiver {
+    pub(crate) fn new(
+        endpoint: Arc<Endpoint>,
+        decoder: FrameDecoder,
+        placement: Arc<dyn PlacementHook>,
+    ) -> Self {
+        Self {
+            endpoint,
+            decoder,
+            placement,
+            armed: Armed::No,
+            completions: Vec::with_capacity(BATCH),
+            buffers: Vec::with_capacity(BATCH),
+            end: None,
+        }
+    }
+
+    /// See [`FrameDecoder::revoke`].
+    pub(crate) fn revoke(&mut self, call: CallId) {
+        self.decoder.revoke(call);
+    }
+
+    /// The peer broke the protocol. The first reason stays.
+    pub(crate) fn violated(&mut self, violation: Error) {
+        self.end.get_or_insert(End::Violated(violation));
+    }
+
+    /// The queue pair is dead, or is to be. The first reason stays.
+    pub(crate) fn lost(&mut self, cause: Error) {
+        self.dead(Cause::Known(cause));
+    }
+
+    fn dead(&mut self, cause: Cause) {
+        match &mut self.end {
+            None => {
+                self.endpoint.qp().fail();
+                self.end = Some(End::Lost(cause, Box::pin(sleep(FLUSH))));
+            }
+            Some(End::Lost(known @ Cause::Flushed, _)) => *known = cause,
+            Some(_) => {}
+        }
+    }
+
+    /// Takes what has completed; appends messages to `received`. Ready with what it brought, or waits.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing more comes.
+    pub(crate) fn poll_completions(
+        &mut self,
+        cx: &mut Context<'_>,
+        received: &mut Vec<Incoming>,
+    ) -> Poll<Result<Progress, Error>> {
+        loop {
+            let mut completions = mem::take(&mut self.completions);
+            let polled = self.endpoint.poll_cq(&mut completions, BATCH);
+            let progress = self.take(&completions, received);
+            let is_empty = completions.is_empty();
+            completions.clear();
+            self.completions = completions;
+            if !is_empty {
+                return Poll::Ready(Ok(progress));
+            }
+            if let Err(error) = polled {
+                return Poll::Ready(Err(
+                    self.ended_by(error::lost("polling for completions", error))
+                ));
+            }
+            if let Poll::Ready(error) = self.poll_end(cx) {
+                return Poll::Ready(Err(error));
+            }
+            match self.poll_wait(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    let cause = error::lost("waiting for completions", error);
+                    return Poll::Ready(Err(self.ended_by(cause)));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// The completion queue gives nothing more: the first reason for that.
+    fn ended_by(&self, cause: Error) -> Error {
+        match &self.end {
+            Some(End::Violated(first) | End::Lost(Cause::Known(first), _)) => first.clone(),
+            Some(End::Lost(Cause::Flushed, _)) | None => cause,
+        }
+    }
+
+    /// Ready with the reason when there is nothing more to wait for.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        if let None | Some(End::Lost(Cause::Flushed, _)) = self.end
+            && let Poll::Ready(cause) = self.endpoint.poll_disconnected(cx)
+        {
+            self.lost(error::disconnected(cause, self.decoder.open_bodies()));
+        }
+        let flushed = self.endpoint.work().receives.is_empty();
+        match &mut self.end {
+            None => Poll::Pending,
+            Some(End::Violated(violation)) => Poll::Ready(violation.clone()),
+            Some(End::Lost(cause, limit)) => {
+                if !flushed && limit.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                Poll::Ready(match cause {
+                    Cause::Known(cause) => cause.clone(),
+                    Cause::Flushed => error::failed(WcStatus::FLUSHED),
+                })
+            }
+        }
+    }
+
+    /// Waits for more completions. Armed only before it waits, and then the queue is polled once more: what
+    /// came between makes no event.
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NicError>> {
+        if self.armed == Armed::No {
+            self.armed = Armed::Yes;
+            return Poll::Ready(self.endpoint.cq().arm());
+        }
+        if let Poll::Ready(event) = self.endpoint.cq().poll_event(cx) {
+            self.armed = Armed::No;
+            return Poll::Ready(event);
+        }
+        Poll::Pending
+    }
+
+    /// Takes a batch of completions.
+    fn take(&mut self, completions: &[Wc], received: &mut Vec<Incoming>) -> Progress {
+        let mut progress = Progress::default();
+        for wc in completions {
+            let completed = self.endpoint.work().complete(wc);
+            match completed {
+                Completed::Sent(count) => progress.sent += count,
+                Completed::Received(buf, len) => {
+                    self.decode(buf, len, received, &mut progress);
+                }
+                Completed::Failed(WcStatus::FLUSHED) => self.dead(Cause::Flushed),
+                Completed::Failed(status) => self.lost(error::failed(status)),
+                Completed::HelloSent | Completed::Stray => {}
+            }
+        }
+        // A receive that is posted to a dead queue pair never comes back but by its destruction.
+        if self.end.is_some() {
+            self.buffers.clear();
+        } else if !self.buffers.is_empty()
+            && let Err(error) = self.endpoint.post_receives(self.buffers.drain(..))
+        {
+            self.lost(error::lost("posting receives", error));
+        }
+        progress
+    }
+
+    fn decode(
+        &mut self,
+        buf: CpuBuf,
+        len: usize,
+        received: &mut Vec<Incoming>,
+        progress: &mut Progress,
+    ) {
+        if let Some(End::Violated(_)) = self.end {
+            return;
+        }
+        match self.decoder.decode(&buf[..len], &*self.placement, received) {
+            Ok(account) => {
+                progress.accounts.push(account);
+                self.buffers.push(buf);
+            }
+            Err(violation) => self.violated(violation.into()),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Work in flight: the table that owns every buffer which a NIC may touch.
+//!
+//! A buffer goes in before its work request is posted, and comes out by the work request's completion, or when
+//! the queue pair is destroyed. Nobody else holds one, so that no future that is dropped, and no error on any
+//! path, can free memory under a NIC. Completions are recognised by their id alone ([`WorkId`]); one that
+//! fits nothing in flight is counted and ignored.
+
+mod id;
+mod receives;
+mod sends;
+
+use crate::memory::{CpuBuf, NicBuf, Released};
+use crate::nic::{Inline, SendWr, Signal, Wc, WcStatus};
+
+pub(crate) use id::{ConnectionNumber, Kind, WorkId};
+use receives::Receives;
+use sends::Sends;
+
+/// The work of one connection that is in flight.
+#[derive(Debug)]
+pub(crate) struct Work {
+    connection: ConnectionNumber,
+    /// Longest message that travels in its work request.
+    max_inline: usize,
+    /// HELLO is sent before there are credits, and counts against nothing.
+    hello: Option<NicBuf>,
+    sends: Sends,
+    pub(crate) receives: Receives,
+    /// Completions that fit nothing.
+    strays: u64,
+}
+
+/// What a completion says.
+#[derive(Debug)]
+pub(crate) enum Completed {
+    /// Sends are done: this many, the oldest first.
+    Sent(u32),
+    /// A message came; so many bytes of the buffer are its.
+    Received(CpuBuf, usize),
+    /// HELLO is sent.
+    HelloSent,
+    /// A work request failed: the queue pair is dead.
+    Failed(WcStatus),
+    /// Nothing: it fits nothing in flight.
+    Stray,
+}
+
+impl Work {
+    pub(crate) fn new(connection: ConnectionNumber, max_inline: usize) -> Self {
+        Self {
+            connection,
+            max_inline,
+            hello: None,
+            sends: Sends::new(connection),
+            receives: Receives::new(connection),
+            strays: 0,
+        }
+    }
+
+    /// All work that is in flight; none is left.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = Self::new(self.connection, self.max_inline);
+        std::mem::replace(self, empty)
+    }
+
+    /// Takes the buffer of HELLO; `len` bytes of it are to be sent.
+    pub(crate) fn send_hello(&mut self, buf: NicBuf, len: usize) -> SendWr {
+        let id = WorkId { kind: Kind::Hello, connection: self.connection, sequence: 0 };
+        let wr = sends::work_request(id, &buf, len, Signal::Yes);
+        self.hello = Some(buf);
+        self.inlined(wr, len)
+    }
+
+    /// Takes the buffer of a frame; `len` bytes of it are to be sent.
+    pub(crate) fn send(&mut self, buf: NicBuf, len: usize, signal: Signal) -> SendWr {
+        let wr = self.sends.push(buf, len, signal);
+        self.inlined(wr, len)
+    }
+
+    fn inlined(&self, mut wr: SendWr, len: usize) -> SendWr {
+        if len <= self.max_inline {
+            wr.inline = Inline::Yes;
+        }
+        wr
+    }
+
+    /// Takes a completion; buffers of sends return to their pool.
+    pub(crate) fn complete(&mut self, wc: &Wc) -> Completed {
+        let completed = match WorkId::decode(wc.id) {
+            Some(id) if id.connection == self.connection => self.complete_id(id, wc.result),
+            _ => None,
+        };
+        match (completed, wc.result) {
+            (None, _) => {
+                self.strays += 1;
+                tracing::debug!(id = wc.id.0, strays = self.strays, "completion of unknown work");
+                Completed::Stray
+            }
+            (Some(_), Err(status)) => Completed::Failed(status),
+            (Some(completed), Ok(_)) => completed,
+        }
+    }
+
+    fn complete_id(&mut self, id: WorkId, result: Result<u32, WcStatus>) -> Option<Completed> {
+        match id.kind {
+            Kind::Hello => {
+                drop(self.hello.take()?.into_cpu(Released::by_nic()));
+                Some(Completed::HelloSent)
+            }
+            Kind::Send => self.sends.complete(id.sequence, result.is_ok()).map(Completed::Sent),
+            Kind::Receive => {
+                let buf = self.receives.complete(id.sequence)?;
+                let len = result.map_or(0, |len| len as usize).min(buf.len());
+                Some(Completed::Received(buf, len))
+            }
+        }
+    }
+
+    /// Whether a send is in flight whose completion will come.
+    pub(crate) fn expects_sent(&self) -> bool {
+        self.hello.is_some() || self.sends.has_signalled()
+    }
+
+    /// Whether nothing is in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hello.is_none() && self.sends.is_empty() && self.receives.is_empty()
+    }
+
+    /// The queue pair is destroyed: everything comes back.
+    pub(crate) fn release(&mut self) {
+        if let Some(buf) = self.hello.take() {
+            drop(buf.into_cpu(Released::by_nic()));
+        }
+        self.sends.release();
+        self.receives.release();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Connections over the software NIC, end to end.
+
+mod back_pressure;
+mod ending;
+mod establishing;
+mod faults;
+mod order;
+mod pair;
+mod raw;
+mod violations;
