@@ -1,0 +1,112 @@
+//! The transports that every case runs over.
+//!
+//! To add one: a row in [`BACKENDS`], and a target in [`Place::target`] if it needs a form of its own.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::case::{Need, Time};
+use crate::doomed::Death;
+
+/// A transport as cases see it: a column of the table.
+#[derive(Debug)]
+pub struct Backend {
+    /// The column's name.
+    pub name: &'static str,
+    /// Where servers listen.
+    pub place: Place,
+    /// The clock of cases that do not ask for a real one.
+    pub time: Time,
+    /// How a server of it dies.
+    pub death: Death,
+    /// What it does not have, with the reason that the table gives.
+    pub lacks: &'static [(Need, &'static str)],
+}
+
+/// Where the servers of a backend listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere: the handler runs in the caller's task.
+    InProcess,
+    /// At a name in this process.
+    Mem,
+    /// At a port of the loopback interface that the system chooses.
+    Tcp,
+    /// At a socket in the case's own folder.
+    Unix,
+    /// At a host of a network of software NICs of the case's own, in this process.
+    Fabric,
+}
+
+const WHOLE: (Need, &str) = (Need::Pieces, "bodies are handed over whole");
+
+/// Every transport.
+pub const BACKENDS: &[Backend] = &[
+    Backend {
+        name: "mem",
+        place: Place::Mem,
+        time: Time::Virtual,
+        death: Death::Runtime,
+        lacks: &[WHOLE],
+    },
+    // The same on several threads and the real clock, where tasks really race.
+    Backend {
+        name: "mem-threads",
+        place: Place::Mem,
+        time: Time::Real,
+        death: Death::Runtime,
+        lacks: &[WHOLE],
+    },
+    Backend { name: "tcp", place: Place::Tcp, time: Time::Real, death: Death::Process, lacks: &[] },
+    Backend {
+        name: "unix",
+        place: Place::Unix,
+        time: Time::Real,
+        death: Death::Process,
+        lacks: &[],
+    },
+    Backend {
+        name: "fabric",
+        place: Place::Fabric,
+        time: Time::Virtual,
+        death: Death::Runtime,
+        lacks: &[],
+    },
+    Backend {
+        name: "fabric-threads",
+        place: Place::Fabric,
+        time: Time::Real,
+        death: Death::Runtime,
+        lacks: &[],
+    },
+    Backend {
+        name: "in-process",
+        place: Place::InProcess,
+        time: Time::Virtual,
+        death: Death::Runtime,
+        lacks: &[(Need::Connection, "there is no connection"), WHOLE],
+    },
+];
+
+impl Backend {
+    /// Why a case with these needs does not apply.
+    pub fn lack(&self, needs: &[Need]) -> Option<&'static str> {
+        let lack = self.lacks.iter().find(|(need, _)| needs.contains(need));
+        lack.map(|(_, reason)| *reason)
+    }
+}
+
+impl Place {
+    /// A target that nobody listens at, for a server to bind.
+    pub(crate) fn target(self, folder: &Path) -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        match self {
+            Self::InProcess => "none://".to_owned(),
+            Self::Mem => format!("mem://conformance-{number}"),
+            Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Self::Fabric => format!("fabric://conformance-{number}/server:0"),
+            Self::Unix => format!("unix://{}/{number}.sock", folder.display()),
+        }
+    }
+}

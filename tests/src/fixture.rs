@@ -1,0 +1,197 @@
+//! Servers and clients of one case.
+
+use std::fmt::Debug;
+use std::future::{Future, pending, poll_fn};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use verbwire::{Channel, Endpoint, Error, Server};
+
+use crate::backends::{Backend, Place};
+use crate::proto::conformance::conformance_client::ConformanceClient;
+use crate::proto::conformance::conformance_server::ConformanceServer;
+use crate::proto::conformance::second_server::SecondServer;
+use crate::service::{Desk, Witness};
+
+/// Longer than anything that a case waits for takes on a loaded machine.
+pub const LONG: Duration = Duration::from_secs(20);
+
+/// The transport that a case runs over, and a folder of its own.
+#[derive(Debug)]
+pub struct Fixture {
+    backend: &'static Backend,
+    folder: PathBuf,
+}
+
+/// A client and what its server's handlers did.
+#[derive(Debug)]
+pub struct Pair {
+    /// Connected to the server.
+    pub client: ConformanceClient,
+    /// Of the server's handlers.
+    pub witness: Arc<Witness>,
+}
+
+/// A server that serves in a task of the runtime that started it.
+#[derive(Debug)]
+pub struct Serving {
+    target: String,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Fixture {
+    /// A fixture with a fresh folder.
+    ///
+    /// # Panics
+    ///
+    /// If the system's folder for temporary files cannot be written to.
+    pub fn new(backend: &'static Backend) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("verbwire-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written to");
+        Self { backend, folder }
+    }
+
+    /// The transport.
+    pub fn backend(&self) -> &'static Backend {
+        self.backend
+    }
+
+    /// A target that nobody listens at, for a server to bind.
+    pub fn target(&self) -> String {
+        self.backend.place.target(&self.folder)
+    }
+
+    /// A client of a server with default settings, or of a service in the same process.
+    pub async fn pair(&self) -> Pair {
+        if self.backend.place != Place::InProcess {
+            return self.pair_with(|builder| builder).await.0;
+        }
+        let desk = Desk::default();
+        Pair { witness: Arc::clone(desk.witness()), client: ConformanceClient::in_process(desk) }
+    }
+
+    /// A client of a server with these settings.
+    pub async fn pair_with(
+        &self,
+        configure: impl FnOnce(verbwire::Builder) -> verbwire::Builder,
+    ) -> (Pair, Serving) {
+        let desk = Desk::default();
+        let witness = Arc::clone(desk.witness());
+        let serving = Serving::start(configure(offering(&desk)), &self.target()).await;
+        let client = serving.client().await;
+        (Pair { client, witness }, serving)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        // What is left of it does no harm and goes with the system's other temporary files.
+        let _removed = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A server that offers both services of `desk`.
+pub fn offering(desk: &Desk) -> verbwire::Builder {
+    Server::builder()
+        .add_service(ConformanceServer::new(desk.clone()))
+        .add_service(SecondServer::new(desk.clone()))
+}
+
+impl Serving {
+    /// Binds `builder` at `target` and serves.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be bound.
+    pub async fn start(builder: verbwire::Builder, target: &str) -> Self {
+        let bound = builder.bind(&[target]).await;
+        let bound = bound.expect("a fresh target can be bound");
+        let target = bound.local_targets()[0].to_string();
+        let (stop, stopped) = oneshot::channel();
+        let signal = async {
+            if stopped.await.is_err() {
+                pending::<()>().await;
+            }
+        };
+        let task = tokio::spawn(bound.serve_with_shutdown(signal));
+        Self { target, stop, task }
+    }
+
+    /// Where it listens, ports filled in.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// An endpoint of it, to be configured.
+    pub fn endpoint(&self) -> Endpoint {
+        endpoint(&self.target)
+    }
+
+    /// A channel to it.
+    pub async fn connect(&self) -> Channel {
+        connect(&self.endpoint()).await
+    }
+
+    /// A client of it.
+    pub async fn client(&self) -> ConformanceClient {
+        ConformanceClient::new(self.connect().await)
+    }
+
+    /// Asks it to shut down; what its `serve_with_shutdown` returns.
+    pub fn shut_down(self) -> JoinHandle<Result<(), Error>> {
+        // An error says that it has ended already, which its task reports.
+        let _told = self.stop.send(());
+        self.task
+    }
+
+    /// Drops its `serve_with_shutdown` future.
+    pub async fn drop_serving(self) {
+        self.task.abort();
+        let ended = self.task.await;
+        assert!(ended.is_err_and(|error| error.is_cancelled()));
+    }
+}
+
+/// Polls `call` once, so that its request is sent or waits for its turn; the rest runs in a task.
+///
+/// # Panics
+///
+/// If it is ready at once.
+pub async fn begin<C>(mut call: C) -> JoinHandle<C::Output>
+where
+    C: Future + Send + Unpin + 'static,
+    C::Output: Debug + Send + 'static,
+{
+    let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx))).await;
+    assert!(polled.is_pending(), "a call that was to wait has ended at once: {polled:?}");
+    tokio::spawn(call)
+}
+
+/// An endpoint of `target`.
+///
+/// # Panics
+///
+/// If `target` is not well-formed.
+pub fn endpoint(target: &str) -> Endpoint {
+    let endpoint = Endpoint::new(target);
+    endpoint.expect("the suite's targets are well-formed").connect_timeout(LONG)
+}
+
+/// A channel to `endpoint`, at which a server listens.
+///
+/// # Panics
+///
+/// If it cannot connect.
+pub async fn connect(endpoint: &Endpoint) -> Channel {
+    endpoint.connect().await.expect("a server listens there")
+}

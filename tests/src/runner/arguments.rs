@@ -1,0 +1,88 @@
+//! The arguments that the usual test runner knows, as far as they make sense here.
+
+/// Which cases run, and how many at a time.
+#[derive(Debug)]
+pub(super) struct Arguments {
+    filters: Vec<String>,
+    skips: Vec<String>,
+    exact: bool,
+    /// Whether the names are only listed.
+    pub(super) list: bool,
+    /// Cases at a time.
+    pub(super) threads: usize,
+}
+
+/// Cases at a time unless told otherwise: many wait for a short deadline, so a core can serve some.
+const THREADS: usize = 6;
+
+impl Arguments {
+    /// Reads the arguments behind the program's name.
+    pub(super) fn parse(words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = Self {
+            filters: Vec::new(),
+            skips: Vec::new(),
+            exact: false,
+            list: false,
+            threads: THREADS,
+        };
+        let mut words = words.flat_map(|word| match word.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => {
+                vec![name.to_owned(), value.to_owned()]
+            }
+            _ => vec![word],
+        });
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--skip" => arguments.skips.push(value()?),
+                "--test-threads" => arguments.threads = threads(&value()?)?,
+                "--exact" => arguments.exact = true,
+                "--list" => arguments.list = true,
+                "--color" | "--format" => drop(value()?),
+                "--nocapture" | "--no-capture" | "--show-output" | "-q" | "--quiet" => {}
+                filter if !filter.starts_with('-') => arguments.filters.push(word),
+                _ => return Err(format!("unknown argument {word}")),
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// Whether a case of this name runs.
+    pub(super) fn choose(&self, name: &str) -> bool {
+        let matches = |filter: &String| {
+            if self.exact { name == filter } else { name.contains(filter.as_str()) }
+        };
+        let is_chosen = self.filters.is_empty() || self.filters.iter().any(matches);
+        is_chosen && !self.skips.iter().any(matches)
+    }
+}
+
+fn threads(value: &str) -> Result<usize, String> {
+    let threads = value.parse().ok().filter(|threads| *threads > 0);
+    threads.ok_or(format!("--test-threads {value} is no number of threads"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Arguments, String> {
+        Arguments::parse(words.iter().map(|word| (*word).to_owned()))
+    }
+
+    #[test]
+    fn filters_choose_and_skips_leave_out() {
+        let arguments = parse(&["tcp", "--skip", "cancel", "--test-threads=3"]).expect("known");
+        assert!(arguments.choose("tcp::calls::a"));
+        assert!(!arguments.choose("tcp::cancel::a"));
+        assert!(!arguments.choose("mem::calls::a"));
+        assert_eq!(arguments.threads, 3);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for words in [&["--frobnicate"][..], &["--skip"], &["--test-threads", "0"]] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+}

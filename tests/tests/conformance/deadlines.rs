@@ -1,0 +1,197 @@
+//! Deadlines: every call ends by its own, whatever the peer does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use verbwire::{Code, Executed, Request, Status};
+use verbwire_tests::case;
+use verbwire_tests::case::Case;
+use verbwire_tests::fixture::{Fixture, LONG, Serving, connect, endpoint, offering};
+use verbwire_tests::island::Island;
+use verbwire_tests::pattern;
+use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
+use verbwire_tests::proto::conformance::{Blob, Nothing, Ticket};
+use verbwire_tests::service::Desk;
+
+pub(crate) const CASES: &[Case] = &[
+    case!(a_silent_peer_holds_no_call).over_a_connection().in_real_time(),
+    case!(a_long_request_to_a_silent_peer_expires_and_the_connection_lives)
+        .over_a_connection()
+        .in_real_time(),
+    case!(the_handler_is_dropped_at_the_deadline),
+    case!(a_call_without_a_timeout_has_the_channels).over_a_connection(),
+    case!(the_deadline_runs_from_the_call_of_the_method),
+    case!(a_call_without_time_is_not_sent),
+    case!(the_handler_sees_the_time_that_is_left),
+    case!(each_call_ends_at_its_own_deadline),
+    case!(a_timeout_beyond_all_clocks_is_allowed),
+    case!(settings_beyond_all_clocks_are_allowed).over_a_connection(),
+    case!(an_expired_call_leaves_its_slot_to_others).over_a_connection(),
+];
+
+const SHORT: Duration = Duration::from_millis(120);
+
+fn ticket(number: u64, timeout: Duration) -> Request<Ticket> {
+    let mut request = Request::new(Ticket { number });
+    request.set_timeout(timeout);
+    request
+}
+
+fn assert_expired(status: &Status, begun: Instant, timeout: Duration) {
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let took = begun.elapsed();
+    assert!(took >= timeout && took < LONG, "{took:?} for {timeout:?}");
+}
+
+async fn a_silent_peer_holds_no_call(fixture: Fixture) {
+    let island = Island::new();
+    let target = fixture.target();
+    let serving =
+        island.run(async move { Serving::start(offering(&Desk::default()), &target).await });
+    let client = serving.await.client().await;
+    client.echo(Blob::default()).await.expect("the server runs");
+    island.freeze().await;
+    let begun = Instant::now();
+    let calls = (0..20).map(|number| tokio::spawn(client.gate(ticket(number, SHORT))));
+    for call in calls.collect::<Vec<_>>() {
+        let status = call.await.expect("no panic").expect_err("nobody answers");
+        assert_expired(&status, begun, SHORT);
+        assert_eq!(status.executed(), Executed::Maybe);
+    }
+    island.thaw();
+    client.echo(Blob::default()).await.expect("the server runs again");
+}
+
+async fn a_long_request_to_a_silent_peer_expires_and_the_connection_lives(fixture: Fixture) {
+    let (island, desk, target) = (Island::new(), Desk::default(), fixture.target());
+    let builder = offering(&desk).max_concurrent_calls(2);
+    let serving = island.run(async move { Serving::start(builder, &target).await }).await;
+    let client = serving.client().await;
+    client.echo(Blob::default()).await.expect("the server runs");
+    for round in 0..3 {
+        island.freeze().await;
+        let payload = pattern::payload(16 << 20, round);
+        let mut request = Request::new(Blob { payload: payload.clone() });
+        request.set_timeout(SHORT);
+        let begun = Instant::now();
+        let status = client.digest(request).await.expect_err("nobody answers");
+        assert_expired(&status, begun, SHORT);
+        island.thaw();
+        // What was sent of the other one does not get into the way of this one.
+        let checksum = pattern::checksum(&payload);
+        let reply = client.digest(Blob { payload }).await.expect("the server runs again");
+        assert_eq!(reply.get_ref().checksum, checksum);
+    }
+}
+
+async fn the_handler_is_dropped_at_the_deadline(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let begun = Instant::now();
+    let status = pair.client.hang(ticket(1, SHORT)).await.expect_err("hangs");
+    assert_expired(&status, begun, SHORT);
+    assert_ne!(status.executed(), Executed::No);
+    pair.witness.until(|log| log.dropped.contains(&1)).await;
+}
+
+async fn a_call_without_a_timeout_has_the_channels(fixture: Fixture) {
+    let (pair, serving) = fixture.pair_with(|builder| builder).await;
+    let channel = connect(&serving.endpoint().default_timeout(SHORT)).await;
+    let client = ConformanceClient::new(channel);
+    let begun = Instant::now();
+    let status = client.hang(Ticket { number: 1 }).await.expect_err("hangs");
+    assert_expired(&status, begun, SHORT);
+    pair.witness.until(|log| log.dropped.contains(&1)).await;
+}
+
+async fn the_deadline_runs_from_the_call_of_the_method(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let call = pair.client.gate(ticket(1, SHORT));
+    tokio::time::sleep(SHORT).await;
+    let status = call.await.expect_err("too late");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(status.executed(), Executed::No);
+    pair.client.echo(Blob::default()).await.expect("echo");
+    assert_eq!(pair.witness.log().entries, 0);
+}
+
+async fn a_call_without_time_is_not_sent(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let status = pair.client.gate(ticket(1, Duration::ZERO)).await;
+    let status = status.expect_err("no time");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(status.executed(), Executed::No);
+    pair.client.echo(Blob::default()).await.expect("echo");
+    assert_eq!(pair.witness.log().entries, 0);
+}
+
+async fn the_handler_sees_the_time_that_is_left(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let mut request = Request::new(Nothing {});
+    request.set_timeout(LONG);
+    let call = pair.client.inspect(request);
+    tokio::time::sleep(SHORT).await;
+    let left = Duration::from_micros(call.await.expect("inspect").get_ref().left_us);
+    // What was waited here is gone from it.
+    assert!(left <= LONG - SHORT, "{left:?}");
+    assert!(left > LONG / 2, "{left:?}");
+}
+
+async fn each_call_ends_at_its_own_deadline(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let begun = Instant::now();
+    let long = tokio::spawn(pair.client.hang(ticket(1, LONG)));
+    pair.witness.until(|log| log.entered.contains(&1)).await;
+    let client = Arc::new(pair.client);
+    // The later ones begin first and the other way round.
+    let timeouts = [300, 100, 200, 150, 250].map(Duration::from_millis);
+    let calls = timeouts.map(|timeout| {
+        let call = client.hang(ticket(2, timeout));
+        (timeout, tokio::spawn(async move { (call.await, begun.elapsed()) }))
+    });
+    for (timeout, call) in calls {
+        let (ended, took) = call.await.expect("no panic");
+        assert_eq!(ended.expect_err("hangs").code(), Code::DeadlineExceeded);
+        assert!(took >= timeout && took < LONG, "{took:?} for {timeout:?}");
+    }
+    assert!(!long.is_finished());
+    long.abort();
+}
+
+async fn a_timeout_beyond_all_clocks_is_allowed(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    pair.witness.open(1);
+    pair.client.gate(ticket(1, Duration::MAX)).await.expect("gate");
+}
+
+async fn settings_beyond_all_clocks_are_allowed(fixture: Fixture) {
+    let builder = offering(&Desk::default())
+        .handshake_timeout(Duration::MAX)
+        .drain_timeout(Duration::MAX)
+        .max_message_size(usize::MAX)
+        .max_landing_bytes(usize::MAX);
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let endpoint = endpoint(serving.target())
+        .connect_timeout(Duration::MAX)
+        .default_timeout(Duration::MAX)
+        .max_message_size(usize::MAX);
+    let channel = connect(&endpoint).await;
+    let payload = channel.alloc(10).await.expect("room").freeze();
+    let client = ConformanceClient::new(channel);
+    let reply = client.echo(Blob { payload: payload.clone() }).await.expect("echo");
+    assert_eq!(reply.get_ref().payload, payload);
+    serving.shut_down().await.expect("no panic").expect("drained");
+}
+
+async fn an_expired_call_leaves_its_slot_to_others(fixture: Fixture) {
+    let desk = Desk::default();
+    let builder = offering(&desk).max_concurrent_calls(1);
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let client = ConformanceClient::new(connect(&endpoint(serving.target())).await);
+    for number in 0..5 {
+        let status = client.hang(ticket(number, SHORT / 4)).await.expect_err("hangs");
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        client.echo(Blob::default()).await.expect("the slot is free");
+    }
+    desk.witness().until(|log| log.running == 0).await;
+}

@@ -1,0 +1,30 @@
+//! The cases of the conformance suite. See `verbwire_tests` for how they run.
+
+mod calls;
+mod cancel;
+mod concurrency;
+mod deadlines;
+mod panics;
+mod peer_loss;
+mod runtimes;
+mod shutdown;
+mod sizes;
+mod statuses;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cases = [
+        calls::CASES,
+        concurrency::CASES,
+        statuses::CASES,
+        deadlines::CASES,
+        cancel::CASES,
+        sizes::CASES,
+        panics::CASES,
+        shutdown::CASES,
+        peer_loss::CASES,
+        runtimes::CASES,
+    ];
+    verbwire_tests::runner::main(&cases.concat())
+}

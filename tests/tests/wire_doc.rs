@@ -1,0 +1,206 @@
+//! `docs/wire.md` against the encoder: every hex dump in it is what this software sends.
+//!
+//! A dump is a fenced block that opens with `hex NAME`; what follows a `;` is a comment. The second test does
+//! what another implementation would: it knows these bytes and nothing else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use verbwire::{Code, Executed, Request, Response, Server, Status};
+use verbwire_core::Body;
+use verbwire_core::codec::{Codec, Prost};
+use verbwire_core::message::{CallId, GoAway, Head, MethodId};
+use verbwire_core::wire::header::Flags;
+use verbwire_core::wire::hello::PREFIX_LEN;
+use verbwire_core::wire::{Header, Hello, Kind, head, status};
+
+use helloworld::greeter_server::{Greeter, GreeterServer};
+use helloworld::{HelloReply, HelloRequest};
+
+mod helloworld {
+    verbwire::include_proto!("helloworld");
+}
+
+const CALL: CallId = CallId { slot: 0, generation: 0 };
+
+const OTHER: CallId = CallId { slot: 3, generation: 7 };
+
+/// Every dump that the document must have, with the encoder's bytes.
+fn encoded() -> BTreeMap<&'static str, Bytes> {
+    let reply = HelloReply { message: "Hello world!".to_owned() };
+    BTreeMap::from([
+        ("hello", hello().encode_framed()),
+        ("request", frame(&request(CALL, PathOf::Sent), say_hello())),
+        ("response", frame(&response(Code::Ok), Prost.encode(&reply))),
+        ("request-interned", frame(&request(next_use(), PathOf::Known), say_hello())),
+        (
+            "response-failed",
+            frame(
+                &response(Code::NotFound),
+                status::encode(&Status::not_found("no block 7"), 4096),
+            ),
+        ),
+        ("cancel", frame(&Head::Cancel { call: OTHER }, Body::new())),
+        ("cancelled", frame(&cancelled(), Body::new())),
+        ("goaway", frame(&go_away(), Body::new())),
+        ("data", data(Flags::default(), 0, &[0xaa; 8])),
+        ("data-last", data(Flags::LAST, 8, &[0xbb; 2])),
+        ("data-aborted", data(Flags::ABORTED, 8, &[])),
+    ])
+}
+
+enum PathOf {
+    Sent,
+    Known,
+}
+
+fn hello() -> Hello {
+    Hello {
+        max_message_size: 64 << 20,
+        max_metadata_size: 16 << 10,
+        max_frame_body: 256 << 10,
+        max_concurrent_calls: 1024,
+        max_interned_methods: 4096,
+        incarnation: 0x0807_0605_0403_0201,
+        connection: 0x1817_1615_1413_1211,
+        software: "example".to_owned(),
+        ..Hello::default()
+    }
+}
+
+fn request(call: CallId, path: PathOf) -> Head {
+    Head::Request {
+        call,
+        method: MethodId(1),
+        path: match path {
+            PathOf::Sent => Some("/helloworld.Greeter/SayHello".into()),
+            PathOf::Known => None,
+        },
+        timeout: Duration::from_secs(10),
+    }
+}
+
+fn next_use() -> CallId {
+    CallId { generation: CALL.generation + 1, ..CALL }
+}
+
+fn say_hello() -> Body {
+    Prost.encode(&HelloRequest { name: "world".to_owned() })
+}
+
+fn response(code: Code) -> Head {
+    Head::Response { call: CALL, code, executed: Executed::Yes }
+}
+
+fn cancelled() -> Head {
+    Head::Cancelled { call: OTHER, executed: Executed::Maybe }
+}
+
+fn go_away() -> Head {
+    Head::GoAway { reason: GoAway::Draining }
+}
+
+/// A frame with its body behind it, as a byte transport sends it.
+fn frame(head: &Head, body: Body) -> Bytes {
+    let body = body.into_bytes();
+    let header =
+        Header { body_len: u32::try_from(body.len()).expect("a short body"), ..head::header(head) };
+    let mut bytes = BytesMut::from(&header.encode()[..]);
+    head::encode_tlvs(head, &mut bytes);
+    bytes.extend_from_slice(&body);
+    bytes.freeze()
+}
+
+fn data(flags: Flags, offset: u32, piece: &[u8]) -> Bytes {
+    let header = Header {
+        flags,
+        aux: offset,
+        body_len: u32::try_from(piece.len()).expect("a short piece"),
+        ..Header::new(Kind::Data, OTHER)
+    };
+    [&header.encode(), piece].concat().into()
+}
+
+/// The dumps of the document by name.
+fn dumps() -> BTreeMap<&'static str, Vec<u8>> {
+    let mut dumps = BTreeMap::new();
+    let mut lines = include_str!("../../docs/wire.md").lines();
+    while let Some(line) = lines.next() {
+        let Some(name) = line.strip_prefix("```hex ") else {
+            continue;
+        };
+        let dump = lines.by_ref().take_while(|line| *line != "```");
+        let bytes: Vec<u8> = dump.flat_map(bytes_of).collect();
+        assert!(!bytes.is_empty(), "the dump {name} is empty");
+        assert!(dumps.insert(name, bytes).is_none(), "two dumps named {name}");
+    }
+    dumps
+}
+
+fn bytes_of(line: &str) -> Vec<u8> {
+    let (hex, _comment) = line.split_once(';').unwrap_or((line, ""));
+    let byte = |word| u8::from_str_radix(word, 16).expect("two hex digits");
+    hex.split_whitespace().map(byte).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let rows = bytes.chunks(16).map(|row| {
+        let words: Vec<_> = row.iter().map(|byte| format!("{byte:02x}")).collect();
+        words.join(" ")
+    });
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_dump_in_the_wire_document_is_what_the_encoder_writes() {
+    let mut dumps = dumps();
+    for (name, expected) in encoded() {
+        let dump = dumps.remove(name).unwrap_or_default();
+        assert_eq!(
+            hex(&dump),
+            hex(&expected),
+            "docs/wire.md, `hex {name}`; the right side is what the encoder writes"
+        );
+    }
+    assert!(dumps.is_empty(), "dumps that nothing is compared with: {dumps:?}");
+}
+
+struct MyGreeter;
+
+impl Greeter for MyGreeter {
+    async fn say_hello(
+        &self,
+        request: Request<HelloRequest>,
+    ) -> Result<Response<HelloReply>, Status> {
+        let message = format!("Hello {}!", request.into_inner().name);
+        Ok(Response::new(HelloReply { message }))
+    }
+}
+
+#[tokio::test]
+async fn the_dumped_request_spoken_to_a_server_gets_the_dumped_response() {
+    let bound = Server::builder()
+        .add_service(GreeterServer::new(MyGreeter))
+        .bind(&["tcp://127.0.0.1:0"])
+        .await
+        .expect("a free port");
+    let address = bound.local_targets()[0].address().to_owned();
+    let server = tokio::spawn(bound.serve());
+
+    let dumps = dumps();
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(&dumps["hello"]).await.expect("open");
+    let mut prefix = [0; PREFIX_LEN];
+    stream.read_exact(&mut prefix).await.expect("HELLO");
+    let len = Hello::decode_prefix(&prefix).expect("its prefix");
+    stream.read_exact(&mut vec![0; len]).await.expect("its content");
+
+    stream.write_all(&dumps["request"]).await.expect("open");
+    let mut answer = vec![0; dumps["response"].len()];
+    stream.read_exact(&mut answer).await.expect("RESPONSE");
+    assert_eq!(hex(&answer), hex(&dumps["response"]));
+    server.abort();
+}
