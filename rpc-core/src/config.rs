@@ -1,7 +1,7 @@
 //! Every limit of a connection, its default and its reason.
 //!
 //! [`Limits`] are what one side announces and enforces on what it receives; [`ClientConfig`] and
-//! [`crate::server::ServerConfig`] hold what is not announced.
+//! [`ServerConfig`] hold what is not announced.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct Limits {
     /// Longest message body, in bytes. 64 MiB: a storage block many times over, and still a size that
-    /// a few callers at once cannot hurt a server with. At most 4 GiB - 1.
+    /// a few callers at once cannot hurt a server with. More than 4 GiB - 1 counts as that.
     pub max_message_size: usize,
     /// Longest metadata block, in bytes. 16 KiB: headers and tokens, not payload.
     pub max_metadata_size: usize,
@@ -59,6 +59,34 @@ impl Default for ClientConfig {
             limits: Limits::default(),
             default_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
+            random: Random::from_entropy(),
+        }
+    }
+}
+
+/// What a server does not announce, and what it does.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// What this side accepts.
+    pub limits: Limits,
+    /// Longest time from a connection to its HELLO. 5 s: a peer that says nothing holds a descriptor.
+    pub handshake_timeout: Duration,
+    /// Connections that have not said HELLO yet, per target; more wait unaccepted. 1024.
+    pub max_handshakes: usize,
+    /// Longest time for running calls to finish after shutdown was asked for. 30 s.
+    pub drain_timeout: Duration,
+    /// Where ids come from; set a seed to repeat a run exactly.
+    pub random: Random,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            handshake_timeout: Duration::from_secs(5),
+            max_handshakes: 1024,
+            drain_timeout: Duration::from_secs(30),
             random: Random::from_entropy(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::buf::Buffer;
-use crate::error::Error;
+use crate::server::too_large;
 use crate::status::{Executed, Status};
 use crate::transport::{Path, Transport};
 
@@ -38,6 +38,18 @@ pub(crate) enum Origin {
 pub(crate) struct ConnectionOrigin {
     pub(crate) path: Path,
     pub(crate) transport: Arc<dyn Transport>,
+    /// Longest reply that the client accepts.
+    pub(crate) max_reply: usize,
+}
+
+impl ConnectionOrigin {
+    /// Refuses a reply that the client would refuse.
+    pub(crate) fn check_reply(&self, len: usize) -> Result<(), Status> {
+        if len <= self.max_reply {
+            return Ok(());
+        }
+        Err(too_large("reply", len, self.max_reply, "client").with_executed(Executed::Yes))
+    }
 }
 
 impl<T> Request<T> {
@@ -106,20 +118,21 @@ impl<T> Request<T> {
     ///
     /// # Errors
     ///
-    /// `ResourceExhausted` if the transport's pool has no room before the call's deadline.
+    /// `ResourceExhausted` if no reply can be that long, or if the transport's pool has no room before the
+    /// call's deadline.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future takes nothing.
     pub async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
         match &self.received {
-            Some(Received { deadline, origin: Origin::Connection(connection) }) => connection
-                .transport
-                .alloc(len, *deadline)
-                .await
-                .map_err(|error: Error| error.to_status(Executed::Yes)),
-            _ => Ok(Buffer::zeroed(len)),
+            Some(Received { deadline, origin: Origin::Connection(connection) }) => {
+                connection.check_reply(len)?;
+                connection.transport.alloc(len, *deadline).await
+            }
+            _ => Buffer::zeroed(len),
         }
+        .map_err(|error| error.to_status(Executed::Yes))
     }
 
     pub(crate) fn received(message: T, received: Received) -> Self {

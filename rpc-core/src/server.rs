@@ -8,7 +8,6 @@
 //! itself. `serving` accepts connections and ends them.
 
 mod builder;
-mod config;
 mod connection;
 mod driver;
 mod handler;
@@ -18,7 +17,6 @@ mod serving;
 mod size;
 
 pub use builder::{Builder, Server};
-pub use config::ServerConfig;
 pub use serving::Bound;
 
 pub(crate) use handler::Handler;

@@ -10,8 +10,9 @@ use std::panic;
 /// dropping the returned future only gives up the wait.
 ///
 /// ```
+/// # use verbwire_core as verbwire;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let committed = verbwire_core::shield(async { 7 }).await;
+/// let committed = verbwire::shield(async { 7 }).await;
 /// assert_eq!(committed, 7);
 /// # }
 /// ```

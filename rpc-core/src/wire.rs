@@ -20,10 +20,7 @@ pub use hello::Hello;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The first bytes of the connection are no HELLO.
-    #[error(
-        "expected the magic bytes \"VERBWIRE\", got \"{}\"; is the peer a verbwire endpoint?",
-        .0.escape_ascii()
-    )]
+    #[error("expected the magic bytes \"VERBWIRE\", got \"{}\"; {}", .0.escape_ascii(), guess(.0))]
     Magic([u8; 8]),
     /// A HELLO longer than this side accepts.
     #[error("HELLO of {len} bytes, at most {max} are accepted")]
@@ -91,4 +88,16 @@ pub enum WireError {
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
+}
+
+/// What speaks like this.
+fn guess(magic: &[u8; 8]) -> &'static str {
+    // A client's preface, and the SETTINGS frame with which a server begins.
+    if magic.starts_with(b"PRI * HT") || matches!(magic, [0, 0, _, 4, 0, 0, 0, 0]) {
+        "this looks like HTTP/2, is the peer a gRPC endpoint?"
+    } else if matches!(magic, [0x15 | 0x16, 3, ..]) {
+        "this looks like TLS, which this target does not speak"
+    } else {
+        "is the peer a verbwire endpoint?"
+    }
 }

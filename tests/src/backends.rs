@@ -1,6 +1,6 @@
 //! The transports that every case runs over.
 //!
-//! To add one: a row in [`BACKENDS`], and a target in [`Place::target`] if it needs a form of its own.
+//! To add one: a row in [`BACKENDS`], and a target in `Place::target` if it needs a form of its own.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

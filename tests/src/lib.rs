@@ -2,7 +2,7 @@
 //! every transport.
 //!
 //! * [`backends`]: the list of transports. A new one is a row there.
-//! * [`case`]: what a case is, and what it may need of a transport.
+//! * [`mod@case`]: what a case is, and what it may need of a transport.
 //! * [`fixture`]: servers and clients of one case; [`doomed`]: servers that die; [`island`]: runtimes that
 //!   freeze and end.
 //! * [`service`]: the services that cases call, and the witness of what their handlers did.

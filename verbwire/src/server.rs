@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use verbwire_core::service::Service;
 use verbwire_core::config::Random;
 use verbwire_core::server::Bound;
+use verbwire_core::service::Service;
 use verbwire_core::{Error, Target};
 
 use crate::transports;
@@ -65,8 +65,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// A target that is not well-formed, has no transport in this build, or cannot be listened at; two
-    /// services of one name. Then nothing listens.
+    /// A target that is not well-formed, has no transport in this build, or cannot be listened at; no target,
+    /// no service, or two services of one name. Then nothing listens.
     pub async fn bind<T: AsRef<str>>(self, targets: &[T]) -> Result<Bound, Error> {
         let targets = targets.iter().map(|target| {
             let target: Target = target.as_ref().parse()?;

@@ -9,6 +9,11 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 
+use crate::error::{Error, ErrorKind};
+
+/// Longest body that the wire format has a length for.
+const MAX_LEN: usize = u32::MAX as usize;
+
 /// The memory under a [`Buffer`]: a run of initialised bytes with an owner.
 ///
 /// Implemented by transports for their pools. Dropping the storage returns the memory.
@@ -30,8 +35,25 @@ impl Buffer {
     }
 
     /// `len` zeroed bytes on the heap, for transports without a pool of their own.
-    pub fn zeroed(len: usize) -> Self {
-        Self::new(vec![0; len], len)
+    ///
+    /// # Errors
+    ///
+    /// More than a message can carry, or than the system has.
+    pub fn zeroed(len: usize) -> Result<Self, Error> {
+        if len > MAX_LEN {
+            let message = format!("a buffer of {len} bytes fits no message, at most {MAX_LEN} do");
+            return Err(Error::new(ErrorKind::LocalResource, message));
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|error| {
+            Error::with_source(
+                ErrorKind::LocalResource,
+                format!("no memory for {len} bytes"),
+                error,
+            )
+        })?;
+        bytes.resize(len, 0);
+        Ok(Self::new(bytes, len))
     }
 
     /// Shortens the buffer to `len` bytes; a longer `len` changes nothing.
@@ -81,13 +103,19 @@ mod tests {
 
     #[test]
     fn freezing_keeps_the_memory_in_place() {
-        let mut buffer = Buffer::zeroed(8192);
+        let mut buffer = Buffer::zeroed(8192).expect("8 KiB");
         buffer[..3].copy_from_slice(b"abc");
         buffer.truncate(3);
         let start = buffer.as_ptr();
         let bytes = buffer.freeze();
         assert_eq!(bytes, "abc");
         assert_eq!(bytes.as_ptr(), start);
+    }
+
+    #[test]
+    fn a_buffer_that_fits_no_message_is_an_error() {
+        let error = Buffer::zeroed(usize::MAX).expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::LocalResource);
     }
 
     #[test]

@@ -15,13 +15,16 @@ use crate::error::Error;
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::service::Service;
-use crate::status::Status;
+use crate::status::{Executed, Status};
 use crate::transport::{LocalSide, Path, Target, Transport};
 
 /// A connection to a server, or a service in this process; clients send their calls through it.
 ///
 /// Cloning is cheap and shares the connection, which closes when the last clone and the last call are gone.
 /// A channel does not reconnect: when its connection ends, calls fail with `Unavailable` and the cause.
+///
+/// It lives on the runtime on which it was connected: a task there receives replies, keeps deadlines and sends
+/// cancels. Calls can be awaited on any runtime, but that one must be driven.
 #[derive(Clone)]
 pub struct Channel(pub(super) Way);
 
@@ -79,7 +82,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `ResourceExhausted` if the transport's pool has no room within the channel's default timeout.
+    /// `ResourceExhausted` if no request can be that long, or if the transport's pool has no room within the
+    /// channel's default timeout.
     ///
     /// # Cancel safety
     ///
@@ -87,7 +91,7 @@ impl Channel {
     pub async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
         match &self.0 {
             Way::Link(link) => link.alloc(len).await,
-            Way::InProcess(_) => Ok(Buffer::zeroed(len)),
+            Way::InProcess(_) => Buffer::zeroed(len).map_err(|error| error.to_status(Executed::No)),
         }
     }
 

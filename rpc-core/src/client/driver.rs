@@ -129,8 +129,10 @@ impl Future for Driver {
         self.poll_cancels(cx);
         self.wind_down();
         received.map(|cause| {
-            debug!(path = %self.shared.connection.path(), %cause, "connection ended");
-            self.shared.end(&cause);
+            let path = self.shared.connection.path();
+            debug!(%path, %cause, "connection ended");
+            let message = format!("the connection to {} ended", path.peer);
+            self.shared.end(&Error::with_source(cause.kind(), message, cause));
         })
     }
 }

@@ -93,6 +93,7 @@ impl Link {
     }
 
     pub(super) async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
+        self.shared.check_size(len)?;
         let deadline = deadline_after(Instant::now(), self.default_timeout);
         let buffer = self.transport.alloc(len, deadline).await;
         buffer.map_err(|error| error.to_status(Executed::No))

@@ -89,7 +89,10 @@ impl Client {
     ) -> Result<Kind, Status> {
         let (offered, path) = (service.descriptor(), self.service.methods[method].path);
         if offered.methods.get(method).is_none_or(|offered| offered.path != path) {
-            let message = format!("{path} is not in this process, another {} is", offered.name);
+            let message = format!(
+                "{path} is not offered by the {} in this process: was it generated from another .proto?",
+                offered.name
+            );
             return Err(Status::unimplemented(message).with_executed(Executed::No));
         }
         let deadline = deadline_after(Instant::now(), timeout.unwrap_or(IN_PROCESS_TIMEOUT));

@@ -264,7 +264,9 @@ impl ClientCalls {
         let cause = match &self.ended {
             None => cause,
             // What the peer said before it closed is the first cause.
-            Some(End::GoAway(why)) => Error::with_source(cause.kind(), why.as_str(), cause),
+            Some(End::GoAway(why)) => {
+                Error::new(cause.kind(), format!("{why}; connect again for new calls"))
+            }
             Some(End::Closed(_)) => return Vec::new(),
         };
         let mut wakers = Vec::new();

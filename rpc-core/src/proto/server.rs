@@ -422,7 +422,8 @@ fn refuse(status: Status) -> Refusal {
 
 fn unimplemented_at(path: &str) -> Refusal {
     refuse(Status::unimplemented(format!(
-        "{path} is not served here; is the service added to the server?"
+        "{path} is not served here: the service was not added to the server, or the server is an older \
+         version of it"
     )))
 }
 

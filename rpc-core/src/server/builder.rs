@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::config::ServerConfig;
 use super::router::Router;
 use super::serving::{Bound, Listening, Shared};
-use crate::config::Random;
-use crate::error::Error;
+use crate::config::{Random, ServerConfig};
+use crate::error::{Error, ErrorKind};
 use crate::proto::hello::Identity;
 use crate::service::Service;
 use crate::transport::{Target, Transport};
@@ -80,7 +79,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Two services share a name, or a target cannot be listened at; then none is.
+    /// There is no service or no target, two services share a name, or a target cannot be listened at; then
+    /// none is.
     pub async fn bind(
         self,
         targets: impl IntoIterator<Item = (Arc<dyn Transport>, Target)>,
@@ -90,6 +90,10 @@ impl Builder {
         for (transport, target) in targets {
             let listener = transport.listen(&target).await?;
             listeners.push(Listening { transport, listener });
+        }
+        if listeners.is_empty() {
+            let message = "no target to listen at: name one, for example tcp://0.0.0.0:7000";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         let identity = Identity::new(self.config.random.clone());
         Ok(Bound::new(Shared { router, config: self.config, identity }, listeners))

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::handler::Handler;
 use super::intake::Intake;
 use super::router::Route;
-use super::size::too_large;
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message};
 use crate::proto::server::{Answer, Entry};
@@ -22,8 +21,6 @@ pub(super) struct Peer {
     pub(super) connection: Arc<dyn Connection>,
     pub(super) intake: Arc<Intake>,
     pub(super) origin: Arc<ConnectionOrigin>,
-    /// Longest reply that the client accepts.
-    pub(super) max_reply: usize,
 }
 
 /// A call that was admitted.
@@ -66,11 +63,11 @@ impl Peer {
     }
 
     fn response(&self, call: CallId, outcome: Result<Body, Status>) -> Message {
+        let outcome = outcome.and_then(|body| {
+            self.origin.check_reply(body.len())?;
+            Ok(body)
+        });
         match outcome {
-            Ok(body) if body.len() > self.max_reply => {
-                let status = too_large("reply", body.len(), self.max_reply, "client");
-                self.refusal(call, &status.with_executed(Executed::Yes))
-            }
             Ok(body) => {
                 let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
                 Message::with_body(head, body)
@@ -84,6 +81,6 @@ impl Peer {
         // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
         let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
         let head = Head::Response { call, code, executed: status.executed() };
-        Message::with_body(head, wire::status::encode(status, self.max_reply))
+        Message::with_body(head, wire::status::encode(status, self.origin.max_reply))
     }
 }

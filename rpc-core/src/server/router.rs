@@ -1,6 +1,6 @@
 //! From a method's path to the service that has it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
@@ -26,10 +26,20 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// Two services have the same name, or a path is longer than the wire format carries.
+    /// There is no service, two have the same name, or a path is longer than the wire format carries.
     pub(super) fn new(services: Vec<Arc<dyn Service>>) -> Result<Self, Error> {
+        if services.is_empty() {
+            let message = "a server without services answers nothing: call add_service first";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
         let mut router = Self::default();
+        let mut names = BTreeSet::new();
         for service in services {
+            let name = service.descriptor().name;
+            if !names.insert(name) {
+                let message = format!("service {name} was added twice: remove one add_service");
+                return Err(Error::new(ErrorKind::InvalidInput, message));
+            }
             for (index, method) in service.descriptor().methods.iter().enumerate() {
                 let route = Route { service: Arc::clone(&service), index };
                 router.add(method, route)?;
@@ -48,7 +58,7 @@ impl Router {
             ));
         }
         if self.routes.insert(method.path, route).is_some() {
-            return invalid(format!("{} was added to the server twice", method.path));
+            return invalid(format!("two services have the method path {}", method.path));
         }
         Ok(())
     }

@@ -9,11 +9,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, error, warn};
 
-use super::config::ServerConfig;
 use super::connection::Peer;
 use super::driver::Driver;
 use super::intake::Intake;
 use super::router::Router;
+use crate::config::ServerConfig;
 use crate::error::{Error, ErrorKind};
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
@@ -177,7 +177,8 @@ async fn drain(
     Err(Error::new(
         ErrorKind::TimedOut,
         format!(
-            "{} connections at {target} did not drain within drain_timeout of {limit:?} and were cut off",
+            "connections at {target} that did not drain within drain_timeout of {limit:?} and were cut \
+             off: {}; raise it if their calls need longer",
             connections.len()
         ),
     ))
@@ -220,9 +221,9 @@ impl Shared {
             connection.close(error.clone());
             return Err(error);
         }
-        let origin = Arc::new(ConnectionOrigin { path: connection.path(), transport });
         let max_reply = usize::try_from(peer.max_message_size).unwrap_or(usize::MAX);
-        let peer = Arc::new(Peer { connection, intake, origin, max_reply });
+        let origin = Arc::new(ConnectionOrigin { path: connection.path(), transport, max_reply });
+        let peer = Arc::new(Peer { connection, intake, origin });
         let shutdown = Box::pin(async move {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;

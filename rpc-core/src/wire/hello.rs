@@ -144,6 +144,14 @@ mod tests {
     }
 
     #[test]
+    fn http2_and_tls_are_recognised() {
+        let says = |bytes| Hello::decode_prefix(bytes).expect_err("not a HELLO").to_string();
+        assert!(says(b"\0\0\x06\x04\0\0\0\0\0\0\0\0").contains("HTTP/2"));
+        assert!(says(b"PRI * HTTP/2").contains("HTTP/2"));
+        assert!(says(b"\x15\x03\x03\0\x02\x02\x46\0\0\0\0\0").contains("TLS"));
+    }
+
+    #[test]
     fn a_long_hello_is_refused_before_it_is_read() {
         let mut prefix = *b"VERBWIRE\0\0\0\0";
         prefix[8..].copy_from_slice(&(MAX_HELLO + 1).to_le_bytes());

@@ -159,7 +159,7 @@ async fn a_server_that_cannot_listen_everywhere_listens_nowhere(fixture: Fixture
         .await;
     let error = twice.expect_err("two services of one name");
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    assert!(error.to_string().contains("added to the server twice"), "{error}");
+    assert!(error.to_string().contains("was added twice"), "{error}");
 }
 
 async fn a_target_that_is_in_use_cannot_be_bound_twice(fixture: Fixture) {
