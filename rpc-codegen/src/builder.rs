@@ -20,10 +20,7 @@ use crate::{
 pub fn configure() -> Builder {
     Builder {
         out_dir: None,
-        stubs: Stubs {
-            client: true,
-            server: true,
-        },
+        stubs: Stubs { client: true, server: true },
         messages: MessageOptions::default(),
     }
 }
@@ -111,7 +108,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or is not valid protobuf; when it asks for something that is not supported, such as
+    /// When no file is named; when an include path does not exist; when a file cannot be read or is not valid protobuf; when it asks for something that is not supported, such as
     /// streaming; when an option has no meaning in Rust; when a package was generated differently by an earlier call; when the
     /// output cannot be written. Nothing is written then, except for errors of writing itself.
     pub fn compile(
@@ -161,10 +158,7 @@ impl Builder {
         let services = self.model(messages.services, sources)?;
         let mut by_package: BTreeMap<&str, Vec<&Service>> = BTreeMap::new();
         for service in &services {
-            by_package
-                .entry(&service.package)
-                .or_default()
-                .push(service);
+            by_package.entry(&service.package).or_default().push(service);
         }
 
         // A package that was asked for has a file even if there is nothing in it, so that it can be included.

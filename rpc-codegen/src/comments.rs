@@ -12,10 +12,7 @@ pub(crate) fn mark_code(file: &mut FileDescriptorProto) {
         return;
     };
     for location in &mut source.location {
-        let comments = [
-            &mut location.leading_comments,
-            &mut location.trailing_comments,
-        ];
+        let comments = [&mut location.leading_comments, &mut location.trailing_comments];
         for comment in comments.into_iter().flatten() {
             *comment = mark_code_blocks(comment);
         }
@@ -24,15 +21,10 @@ pub(crate) fn mark_code(file: &mut FileDescriptorProto) {
 
 /// Lines of documentation, escaped as prost does for messages.
 pub(crate) fn doc_lines(comments: &Comments) -> Vec<String> {
-    let attached = Comments {
-        leading_detached: Vec::new(),
-        ..comments.clone()
-    };
+    let attached = Comments { leading_detached: Vec::new(), ..comments.clone() };
     let mut text = String::new();
     attached.append_with_indent(0, &mut text);
-    text.lines()
-        .map(|line| line.trim_start_matches("///").to_owned())
-        .collect()
+    text.lines().map(|line| line.trim_start_matches("///").to_owned()).collect()
 }
 
 fn mark_code_blocks(comment: &str) -> String {
@@ -106,9 +98,7 @@ impl CodeMarker {
             self.content = MARGIN;
         }
         self.place = Place::InParagraph;
-        let fence = ["```", "~~~"]
-            .into_iter()
-            .find(|fence| content.starts_with(fence));
+        let fence = ["```", "~~~"].into_iter().find(|fence| content.starts_with(fence));
         if let Some(fence) = fence {
             self.place = Place::Fenced { fence };
             if is_rust(content.trim_start_matches(['`', '~']).trim()) {
@@ -153,27 +143,14 @@ fn indentation(line: &str) -> usize {
 fn bullet_width(content: &str) -> Option<usize> {
     let text = content.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = content.len() - text.len();
-    let bullets = if digits > 0 {
-        [". ", ") "].as_slice()
-    } else {
-        &["- ", "* ", "+ "]
-    };
-    bullets
-        .iter()
-        .any(|bullet| text.starts_with(bullet))
-        .then_some(digits + 2)
+    let bullets = if digits > 0 { [". ", ") "].as_slice() } else { &["- ", "* ", "+ "] };
+    bullets.iter().any(|bullet| text.starts_with(bullet)).then_some(digits + 2)
 }
 
 /// Whether rustdoc takes a block with this language for a test.
 fn is_rust(language: &str) -> bool {
-    const RUSTDOC_WORDS: [&str; 6] = [
-        "rust",
-        "ignore",
-        "no_run",
-        "should_panic",
-        "compile_fail",
-        "standalone_crate",
-    ];
+    const RUSTDOC_WORDS: [&str; 6] =
+        ["rust", "ignore", "no_run", "should_panic", "compile_fail", "standalone_crate"];
     language
         .split([',', ' '])
         .all(|word| word.is_empty() || RUSTDOC_WORDS.contains(&word) || word.starts_with("edition"))
@@ -218,10 +195,7 @@ mod tests {
     #[test]
     fn fences_that_rustdoc_would_compile_become_text() {
         assert_eq!(mark_code_blocks(" ```\n x\n ```\n"), " ```text\n x\n ```\n");
-        assert_eq!(
-            mark_code_blocks(" ```rust,ignore\n x\n ```\n"),
-            " ```text\n x\n ```\n"
-        );
+        assert_eq!(mark_code_blocks(" ```rust,ignore\n x\n ```\n"), " ```text\n x\n ```\n");
         assert_eq!(mark_code_blocks(" ~~~\n x\n ~~~\n"), " ~~~text\n x\n ~~~\n");
     }
 

@@ -18,17 +18,25 @@ pub struct Error {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Cause {
-    #[error("cannot find {}: it is not in any of the include paths ({})", .file.display(), list(.includes))]
-    FileNotFound {
-        file: PathBuf,
-        includes: Vec<PathBuf>,
-    },
+    #[error("no .proto file is named: give the path of at least one")]
+    NoFiles,
+    #[error("{}", missing_text(.0))]
+    NoSuchFile(PathBuf),
+    #[error("{}", include_text(.0))]
+    NoSuchInclude(PathBuf),
+    #[error(
+        "cannot find {} in the working directory or in an include path ({})",
+        .file.display(), list(.includes)
+    )]
+    FileNotFound { file: PathBuf, includes: Vec<PathBuf> },
     #[error("{}", protobuf_text(.path.as_deref(), .source))]
     Protobuf {
         /// Where the file of the error is, if it was found.
         path: Option<PathBuf>,
         source: protox::Error,
     },
+    #[error("{}; {remedy}", protobuf_text(.path.as_deref(), .source))]
+    ImportNotFound { path: Option<PathBuf>, source: protox::Error, remedy: Remedy },
     #[error("{}", lines(.0))]
     Problems(Vec<Problem>),
     #[error(
@@ -43,11 +51,7 @@ pub(crate) enum Cause {
     )]
     Messages { package: String, source: syn::Error },
     #[error("packages `{first}` and `{second}` have the same Rust module `{module}`: rename one")]
-    PackageNames {
-        first: String,
-        second: String,
-        module: String,
-    },
+    PackageNames { first: String, second: String, module: String },
     #[error(
         "package `{package}` was already generated into {}, with other content: name all its files in one \
          call of `compile`, with one set of options, or give the second call another `out_dir`",
@@ -58,6 +62,35 @@ pub(crate) enum Cause {
     OutDir,
     #[error("cannot write {}: {source}", .path.display())]
     Write { path: PathBuf, source: io::Error },
+}
+
+/// What to do about an import that was not found.
+#[derive(Debug)]
+pub(crate) struct Remedy {
+    pub(crate) import: String,
+    /// An include path with which it would be found.
+    pub(crate) folder: Option<PathBuf>,
+    /// The one file that was named, when its user named no include path.
+    pub(crate) only_file: Option<PathBuf>,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.only_file, &self.folder) {
+            (None, Some(folder)) => write!(f, "add {} to the include paths", folder.display()),
+            (None, None) => {
+                write!(f, "add the folder that contains {} to the include paths", self.import)
+            }
+            (Some(file), Some(folder)) => {
+                write!(f, "call `configure().compile(&[{file:?}], &[{folder:?}])` instead")
+            }
+            (Some(file), None) => write!(
+                f,
+                "call `configure().compile(&[{file:?}], &[..])` instead, with the folder that contains {}",
+                self.import
+            ),
+        }
+    }
 }
 
 /// Something that is valid protobuf and cannot be generated.
@@ -78,20 +111,11 @@ pub(crate) enum Unsupported {
     #[error(
         "methods `{first}` and `{second}` of service `{service}` have the same Rust name `{name}`: rename one"
     )]
-    MethodNames {
-        service: String,
-        first: String,
-        second: String,
-        name: String,
-    },
+    MethodNames { service: String, first: String, second: String, name: String },
     #[error(
         "services `{first}` and `{second}` have the same Rust module names, such as `{module}`: rename one"
     )]
-    ServiceNames {
-        first: String,
-        second: String,
-        module: String,
-    },
+    ServiceNames { first: String, second: String, module: String },
 }
 
 /// A place in a `.proto` file, as `file:line`.
@@ -111,19 +135,22 @@ impl fmt::Display for Location {
 }
 
 impl Error {
+    /// The same for a user who named this file and no include path.
+    pub(crate) fn of_only_file(mut self, file: &Path) -> Self {
+        if let Cause::ImportNotFound { remedy, .. } = &mut *self.cause {
+            remedy.only_file = Some(file.to_owned());
+        }
+        self
+    }
+
     pub(crate) fn write(path: &Path, source: io::Error) -> Self {
-        Self::from(Cause::Write {
-            path: path.to_owned(),
-            source,
-        })
+        Self::from(Cause::Write { path: path.to_owned(), source })
     }
 }
 
 impl From<Cause> for Error {
     fn from(cause: Cause) -> Self {
-        Self {
-            cause: Box::new(cause),
-        }
+        Self { cause: Box::new(cause) }
     }
 }
 
@@ -149,16 +176,30 @@ fn list(paths: &[PathBuf]) -> String {
     if paths.is_empty() {
         return "none was given".to_owned();
     }
-    let paths: Vec<_> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join(", ")
 }
 
 fn lines(problems: &[Problem]) -> String {
     let problems: Vec<_> = problems.iter().map(Problem::to_string).collect();
     problems.join("\n")
+}
+
+/// Build scripts run in the folder of their package, which not everybody knows.
+fn missing_text(file: &Path) -> String {
+    let file_text = file.display();
+    if file.is_absolute() {
+        return format!("{file_text} does not exist");
+    }
+    format!(
+        "{file_text} does not exist in the working directory, which for a build script is the folder of its \
+         Cargo.toml"
+    )
+}
+
+fn include_text(path: &Path) -> String {
+    let what = if path.exists() { "is not a folder" } else { "does not exist" };
+    format!("include path {} {what}", path.display())
 }
 
 /// protox says the line in its `Debug` text only, and the name of the file as imports have it.
@@ -169,8 +210,15 @@ fn protobuf_text(path: Option<&Path>, source: &protox::Error) -> String {
     {
         text = format!("{}{rest}", path.display());
     }
-    if source.is_file_not_found() {
-        text.push_str("; add the folder that it is relative to to the include paths");
+    // Where a message may stand, a field of this name cannot.
+    if let Some((at, _)) = text.split_once("expected ")
+        && text.contains("'message'")
+        && text.ends_with("but found 'edition'")
+    {
+        return format!("{at}protobuf editions are not supported, use syntax = \"proto3\"");
+    }
+    if source.to_string().ends_with("is not in any include path") {
+        text.push_str("; add its folder, or one above it");
     }
     text
 }

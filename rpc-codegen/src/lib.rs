@@ -50,6 +50,7 @@
 //! # Limits
 //!
 //! - Streaming methods are an error for now.
+//! - Editions (`edition = "2023"`) are an error: write `syntax = "proto3"`.
 //! - Services of imported files are generated as well, except those of packages that [`Builder::extern_path`] covers.
 //! - A `google.protobuf.BytesValue` is a `Vec<u8>`, so it is copied; a `bytes` field of a message of one's own is not.
 
@@ -74,15 +75,21 @@ pub use error::Error;
 
 /// Compiles one `.proto` file with default options; its folder is the include path.
 ///
+/// The path is relative to the working directory, which for a build script is the folder of its `Cargo.toml`. For imports
+/// that are relative to a folder above, use [`configure`] and [`Builder::compile`], which take include paths.
+///
 /// # Errors
 ///
 /// Those of [`Builder::compile`].
 pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), Error> {
     let proto = proto.as_ref();
+    if !proto.is_file() {
+        return Err(Error::from(error::Cause::NoSuchFile(proto.to_owned())));
+    }
     // A bare file name has the parent "", which no file resolver accepts as a folder.
     let folder = match proto.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    configure().compile(&[proto], &[folder])
+    configure().compile(&[proto], &[folder]).map_err(|error| error.of_only_file(proto))
 }

@@ -59,10 +59,7 @@ impl MessageOptions {
             .bytes(&self.bytes)
             .btree_map(&self.btree_map)
             // Hints, read here and of no use at run time. The path does not exist: nobody sends such a message.
-            .extern_path(
-                ".verbwire.MethodOptions",
-                "::verbwire::codegen::MethodOptions",
-            );
+            .extern_path(".verbwire.MethodOptions", "::verbwire::codegen::MethodOptions");
         for (path, attribute) in &self.type_attributes {
             config.type_attribute(path, attribute);
         }
@@ -113,26 +110,16 @@ pub(crate) fn generate(options: &MessageOptions, sources: &Sources) -> Result<Me
     }
 
     let modules = config.generate(requests).map_err(Cause::Prost)?;
-    let mut package_of = |module: Module| {
-        packages
-            .remove(&module)
-            .expect("prost returns modules of its input")
-    };
-    let packages = modules
-        .into_iter()
-        .map(|(module, text)| (package_of(module), text))
-        .collect();
+    let mut package_of =
+        |module: Module| packages.remove(&module).expect("prost returns modules of its input");
+    let packages = modules.into_iter().map(|(module, text)| (package_of(module), text)).collect();
     let services = recorder.services.take();
     Ok(Messages { packages, services })
 }
 
 /// Both would go into one file, and into one module of the tree.
 pub(crate) fn package_clash(first: String, second: String) -> Error {
-    Error::from(Cause::PackageNames {
-        module: names::module(&first),
-        first,
-        second,
-    })
+    Error::from(Cause::PackageNames { module: names::module(&first), first, second })
 }
 
 /// Keeps the services that prost shows to it, and writes nothing.

@@ -10,11 +10,7 @@ const CLIENT_METHODS: [&str; 4] = ["channel", "clone", "in_process", "new"];
 
 /// Name of a method in client and trait, given the name that prost made of it.
 pub(crate) fn method(prost_name: &str) -> String {
-    let underscore = if CLIENT_METHODS.contains(&prost_name) {
-        "_"
-    } else {
-        ""
-    };
+    let underscore = if CLIENT_METHODS.contains(&prost_name) { "_" } else { "" };
     format!("{prost_name}{underscore}")
 }
 

@@ -26,9 +26,7 @@ static WRITTEN: Mutex<BTreeMap<PathBuf, Packages>> = Mutex::new(BTreeMap::new())
 /// Writes the packages, and the tree of these and all that were written into the folder before.
 pub(crate) fn write(out_dir: &Path, packages: Packages) -> Result<(), Error> {
     fs::create_dir_all(out_dir).map_err(|error| Error::write(out_dir, error))?;
-    let folder = out_dir
-        .canonicalize()
-        .map_err(|error| Error::write(out_dir, error))?;
+    let folder = out_dir.canonicalize().map_err(|error| Error::write(out_dir, error))?;
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = written.entry(folder).or_default();
     check_additions(known, &packages, out_dir)?;

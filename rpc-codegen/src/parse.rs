@@ -22,11 +22,7 @@ pub(crate) fn services(
     sources: &Sources,
 ) -> Result<Vec<Service>, Error> {
     let mut services = Vec::with_capacity(recorded.len());
-    let mut checks = Checks {
-        sources,
-        modules: HashMap::new(),
-        problems: Vec::new(),
-    };
+    let mut checks = Checks { sources, modules: HashMap::new(), problems: Vec::new() };
     for recorded in recorded {
         let descriptor = find(&sources.pool, &recorded);
         let service = service(recorded, &descriptor);
@@ -56,9 +52,7 @@ fn service(recorded: prost_build::Service, descriptor: &ServiceDescriptor) -> Se
         package: recorded.package,
         comments: comments::doc_lines(&recorded.comments),
         deprecated: recorded.options.deprecated(),
-        methods: methods
-            .map(|(recorded, descriptor)| method(recorded, &descriptor))
-            .collect(),
+        methods: methods.map(|(recorded, descriptor)| method(recorded, &descriptor)).collect(),
     }
 }
 
@@ -129,14 +123,7 @@ impl Checks<'_> {
         let key = (names::module(&service.package), module.clone());
         if let Some(first) = self.modules.insert(key, name.clone()) {
             let at = self.locate_service(descriptor);
-            self.report(
-                at,
-                Unsupported::ServiceNames {
-                    first,
-                    second: name,
-                    module,
-                },
-            );
+            self.report(at, Unsupported::ServiceNames { first, second: name, module });
         }
         self.methods(service, descriptor);
     }
@@ -168,12 +155,10 @@ impl Checks<'_> {
     }
 
     fn locate_service(&self, service: &ServiceDescriptor) -> Location {
-        self.sources
-            .locate(service.parent_file().name(), service.path())
+        self.sources.locate(service.parent_file().name(), service.path())
     }
 
     fn locate_method(&self, method: &MethodDescriptor) -> Location {
-        self.sources
-            .locate(method.parent_file().name(), method.path())
+        self.sources.locate(method.parent_file().name(), method.path())
     }
 }

@@ -69,9 +69,6 @@ impl tonic_build::Method for Method {
         proto_path: &str,
         _compile_well_known_types: bool,
     ) -> (TokenStream, TokenStream) {
-        (
-            emit::type_from(&self.request, proto_path),
-            emit::type_from(&self.reply, proto_path),
-        )
+        (emit::type_from(&self.request, proto_path), emit::type_from(&self.reply, proto_path))
     }
 }

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 /// The folders in which tests are.
-const FOLDERS: [&str; 5] = ["rpc-core", "rpc-codegen", "transport-tcp", "verbwire", "tests"];
+const FOLDERS: [&str; 6] =
+    ["rpc-core", "rpc-codegen", "transport-tcp", "transport-rdma", "verbwire", "tests"];
 
 /// What stands between backquotes in the last column of the document's tables and is a name of a function.
 fn promised() -> BTreeSet<&'static str> {

@@ -19,6 +19,7 @@
 //! | `tcp://host:port` | TCP (feature `tcp`, on by default) |
 //! | `unix:///path/to/socket` | a Unix socket (feature `tcp`) |
 //! | `mem://name` | this process, for tests |
+//! | `fabric://net/host:port` | a software NIC in this process, for tests (feature `fabric`) |
 //! | `rdma://host:port` | not yet: an error says so |
 //!
 //! This crate is the only place that knows transports by name. What a call is, is in `verbwire-core`.

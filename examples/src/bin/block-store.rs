@@ -56,8 +56,13 @@ impl BlockStore for Blocks {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let target = std::env::args().nth(1);
-    match run(target.as_deref().unwrap_or("tcp://127.0.0.1:0")).await {
+    let mut arguments = std::env::args().skip(1);
+    let target = arguments.next().unwrap_or("tcp://127.0.0.1:0".to_owned());
+    if target.starts_with('-') || arguments.next().is_some() {
+        eprintln!("usage: block-store [TARGET], for example tcp://127.0.0.1:0");
+        return ExitCode::FAILURE;
+    }
+    match run(&target).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("block-store: {error}");

@@ -19,6 +19,10 @@ async fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let target = arguments.next().unwrap_or("tcp://127.0.0.1:7000".to_owned());
     let name = arguments.next().unwrap_or("world".to_owned());
+    if target.starts_with('-') || arguments.next().is_some() {
+        eprintln!("usage: greeter-client [TARGET [NAME]], for example tcp://127.0.0.1:7000 world");
+        return ExitCode::FAILURE;
+    }
     match greet(&target, name).await {
         Ok(greeting) => {
             println!("{greeting}");

@@ -31,6 +31,10 @@ impl Greeter for MyGreeter {
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut targets: Vec<String> = std::env::args().skip(1).collect();
+    if targets.iter().any(|target| target.starts_with('-')) {
+        eprintln!("usage: greeter-server [TARGET]..., for example tcp://127.0.0.1:7000");
+        return ExitCode::FAILURE;
+    }
     if targets.is_empty() {
         targets.push("tcp://127.0.0.1:7000".to_owned());
     }

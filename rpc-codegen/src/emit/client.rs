@@ -21,11 +21,8 @@ pub(super) fn module(service: &Service, stubs: Stubs) -> TokenStream {
     let lints = lint_attribute();
     let descriptor = descriptor::service(service);
     let in_process = stubs.server.then(|| in_process(service, &names));
-    let methods = service
-        .methods
-        .iter()
-        .enumerate()
-        .map(|(index, each)| method(service, index, each));
+    let methods =
+        service.methods.iter().enumerate().map(|(index, each)| method(service, index, each));
 
     quote! {
         #module_doc

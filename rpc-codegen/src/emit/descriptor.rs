@@ -19,9 +19,8 @@ fn method(service: &str, method: &Method) -> TokenStream {
     let path = format!("/{service}/{name}");
     let idempotent = method.idempotent.then(|| quote!(.idempotent()));
     let inline_safe = method.inline_safe.then(|| quote!(.inline_safe()));
-    let expected_reply_size = method
-        .expected_reply_size
-        .map(|size| quote!(.expected_reply_size(#size)));
+    let expected_reply_size =
+        method.expected_reply_size.map(|size| quote!(.expected_reply_size(#size)));
     quote! {
         ::verbwire::codegen::MethodDescriptor::new(#name, #path)
             #idempotent

@@ -36,10 +36,7 @@ fn handlers(service: &Service) -> TokenStream {
     let docs = docs_or(&service.comments, || {
         format!(" Handlers of the methods of `{}`.", service.full_name())
     });
-    let methods = service
-        .methods
-        .iter()
-        .map(|method| handler(service, method));
+    let methods = service.methods.iter().map(|method| handler(service, method));
     quote! {
         #docs
         pub trait #name: ::core::marker::Send + ::core::marker::Sync + 'static {
@@ -73,10 +70,7 @@ fn handler(service: &Service, method: &Method) -> TokenStream {
 fn wrapper(service: &Service, server: &Ident) -> TokenStream {
     let parameter = parameter(service);
     let trait_name = ident(&service.name);
-    let docs = doc(format!(
-        " Serves an implementation of [`{}`].",
-        service.name
-    ));
+    let docs = doc(format!(" Serves an implementation of [`{}`].", service.name));
     let debug_name = server.to_string();
     quote! {
         #docs

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use verbwire_codegen::configure;
+use verbwire_codegen::{compile_protos, configure};
 
 use crate::scratch::Scratch;
 
@@ -20,12 +20,67 @@ fn a_missing_file_names_the_include_paths() {
     let scratch = Scratch::new("missing_file");
     assert_eq!(
         scratch.text(scratch.compile(configure(), &["no.proto"])),
-        "cannot find no.proto: it is not in any of the include paths (protos)"
+        "cannot find no.proto in the working directory or in an include path (protos)"
     );
     let without_includes = configure().compile(&["no.proto"], &[] as &[&str]);
     assert_eq!(
         scratch.text(without_includes),
-        "cannot find no.proto: it is not in any of the include paths (none was given)"
+        "cannot find no.proto in the working directory or in an include path (none was given)"
+    );
+}
+
+#[test]
+fn a_missing_file_alone_names_no_include_path() {
+    let scratch = Scratch::new("missing_only_file");
+    assert_eq!(
+        scratch.text(compile_protos("protos/no.proto")),
+        "protos/no.proto does not exist in the working directory, which for a build script is the folder of its \
+         Cargo.toml"
+    );
+    let absolute = compile_protos(scratch.protos().join("no.proto"));
+    assert_eq!(scratch.text(absolute), "protos/no.proto does not exist");
+}
+
+#[test]
+fn no_file_at_all_is_an_error() {
+    let scratch = Scratch::new("no_file");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &[])),
+        "no .proto file is named: give the path of at least one"
+    );
+}
+
+#[test]
+fn a_missing_include_path_is_named() {
+    let scratch = Scratch::new("missing_include");
+    scratch.proto("a.proto", "");
+    let file = scratch.protos().join("a.proto");
+    let typo = configure().compile(&[&file], &["protoo"]);
+    assert_eq!(scratch.text(typo), "include path protoo does not exist");
+    let no_folder = configure().compile(&[&file], &[&file]);
+    assert_eq!(scratch.text(no_folder), "include path protos/a.proto is not a folder");
+}
+
+#[test]
+fn a_file_outside_of_the_include_paths_is_named() {
+    let scratch = Scratch::new("outside");
+    scratch.proto("a.proto", "").proto("b/b.proto", "");
+    let outside =
+        configure().compile(&[scratch.protos().join("a.proto")], &[scratch.protos().join("b")]);
+    assert_eq!(
+        scratch.text(outside),
+        "file 'protos/a.proto' is not in any include path; add its folder, or one above it"
+    );
+}
+
+#[test]
+fn an_edition_names_the_line_and_the_syntax_to_use() {
+    let scratch = Scratch::new("edition");
+    let file = scratch.protos().join("a.proto");
+    fs::write(&file, "// New.\nedition = \"2023\";\nmessage A {}\n").expect("scratch is writable");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["a.proto"])),
+        "protos/a.proto:2:1: protobuf editions are not supported, use syntax = \"proto3\""
     );
 }
 
@@ -41,8 +96,36 @@ fn a_syntax_error_names_the_line() {
 fn a_missing_import_names_the_line_and_the_remedy() {
     assert_eq!(
         rejected("missing_import", "import \"b/b.proto\";\n"),
-        "protos/a.proto:2:1: import 'b/b.proto' not found; add the folder that it is relative to to the \
+        "protos/a.proto:2:1: import 'b/b.proto' not found; add the folder that contains b/b.proto to the \
          include paths"
+    );
+}
+
+#[test]
+fn an_import_that_is_relative_to_a_folder_above_names_that_folder() {
+    let scratch = Scratch::new("import_above");
+    scratch.proto("a/a.proto", "import \"b/b.proto\";\n").proto("b/b.proto", "");
+    let (file, include) = (scratch.protos().join("a/a.proto"), scratch.protos().join("a"));
+    assert_eq!(
+        scratch.text(configure().compile(&[file], &[include])),
+        "protos/a/a.proto:2:1: import 'b/b.proto' not found; add protos to the include paths"
+    );
+}
+
+#[test]
+fn a_missing_import_of_a_file_alone_names_the_call_that_takes_include_paths() {
+    let scratch = Scratch::new("import_above_only_file");
+    scratch.proto("a/a.proto", "import \"b/b.proto\";\n").proto("b/b.proto", "");
+    scratch.proto("a/lost.proto", "import \"c/c.proto\";\n");
+    assert_eq!(
+        scratch.text(compile_protos(scratch.protos().join("a/a.proto"))),
+        "protos/a/a.proto:2:1: import 'b/b.proto' not found; call \
+         `configure().compile(&[\"protos/a/a.proto\"], &[\"protos\"])` instead"
+    );
+    assert_eq!(
+        scratch.text(compile_protos(scratch.protos().join("a/lost.proto"))),
+        "protos/a/lost.proto:2:1: import 'c/c.proto' not found; call \
+         `configure().compile(&[\"protos/a/lost.proto\"], &[..])` instead, with the folder that contains c/c.proto"
     );
 }
 
@@ -114,17 +197,9 @@ fn packages_with_one_rust_module_are_rejected() {
     scratch.proto("a.proto", "package shop.items;\nmessage A {}\n");
     scratch.proto("b.proto", "package Shop.Items;\nmessage B {}\n");
     let text = "packages `shop.items` and `Shop.Items` have the same Rust module `shop::items`: rename one";
-    assert_eq!(
-        scratch.text(scratch.compile(configure(), &["a.proto", "b.proto"])),
-        text
-    );
-    scratch
-        .compile(configure(), &["a.proto"])
-        .expect("one of the packages is fine");
-    assert_eq!(
-        scratch.text(scratch.compile(configure(), &["b.proto"])),
-        text
-    );
+    assert_eq!(scratch.text(scratch.compile(configure(), &["a.proto", "b.proto"])), text);
+    scratch.compile(configure(), &["a.proto"]).expect("one of the packages is fine");
+    assert_eq!(scratch.text(scratch.compile(configure(), &["b.proto"])), text);
 }
 
 #[test]
@@ -132,9 +207,7 @@ fn a_package_that_two_calls_generate_differently_is_rejected() {
     let scratch = Scratch::new("package_twice");
     scratch.proto("a.proto", "package p;\nmessage A {}\n");
     scratch.proto("b.proto", "package p;\nmessage B {}\n");
-    scratch
-        .compile(configure(), &["a.proto"])
-        .expect("the first call is fine");
+    scratch.compile(configure(), &["a.proto"]).expect("the first call is fine");
     assert_eq!(
         scratch.text(scratch.compile(configure(), &["b.proto"])),
         "package `p` was already generated into out, with other content: name all its files in one call of \
@@ -172,10 +245,7 @@ fn attributes_have_to_be_rust() {
     scratch.proto("a.proto", "package p;\nmessage A {}\n");
     let builder = configure().type_attribute(".", "#[derive(");
     let text = scratch.text(scratch.compile(builder, &["a.proto"]));
-    assert!(
-        text.starts_with("messages of package `p` are not valid Rust: "),
-        "{text}"
-    );
+    assert!(text.starts_with("messages of package `p` are not valid Rust: "), "{text}");
     assert!(
         text.ends_with("; check the attributes given to `type_attribute` and `field_attribute`"),
         "{text}"
@@ -204,8 +274,6 @@ fn an_output_folder_that_cannot_be_made_is_named() {
 
 #[test]
 fn debug_is_the_same_text_since_cargo_shows_that() {
-    let error = configure()
-        .compile(&["no.proto"], &["protos"])
-        .expect_err("there is no such file");
+    let error = configure().compile(&["no.proto"], &["tests"]).expect_err("there is no such file");
     assert_eq!(format!("{error:?}"), error.to_string());
 }

@@ -8,9 +8,7 @@ use crate::scratch::Scratch;
 fn without_a_server_the_client_has_no_in_process() {
     let scratch = Scratch::new("no_server");
     let builder = configure().build_server(false);
-    let text = scratch
-        .compile_shared(builder, &["greeter.proto"])
-        .package("helloworld");
+    let text = scratch.compile_shared(builder, &["greeter.proto"]).package("helloworld");
     assert!(text.contains("pub mod greeter_client"));
     assert!(!text.contains("greeter_server"));
     assert!(!text.contains("in_process"));
@@ -20,9 +18,7 @@ fn without_a_server_the_client_has_no_in_process() {
 fn without_a_client_there_is_only_the_server() {
     let scratch = Scratch::new("no_client");
     let builder = configure().build_client(false);
-    let text = scratch
-        .compile_shared(builder, &["greeter.proto"])
-        .package("helloworld");
+    let text = scratch.compile_shared(builder, &["greeter.proto"]).package("helloworld");
     assert!(text.contains("pub mod greeter_server"));
     assert!(!text.contains("greeter_client"));
 }
@@ -48,9 +44,7 @@ fn maps_and_attributes_are_prosts() {
         .btree_map(["HelloReply.counts"])
         .type_attribute("HelloRequest", "#[derive(PartialOrd)]")
         .field_attribute("HelloRequest.name", "#[doc = \" Full name.\"]");
-    let text = scratch
-        .compile_shared(builder, &["greeter.proto"])
-        .package("helloworld");
+    let text = scratch.compile_shared(builder, &["greeter.proto"]).package("helloworld");
     assert!(text.contains("alloc::collections::BTreeMap"));
     assert_eq!(text.matches("#[derive(PartialOrd)]").count(), 1);
     assert_eq!(text.matches("/// Full name.").count(), 1);
@@ -60,9 +54,7 @@ fn maps_and_attributes_are_prosts() {
 fn an_extern_package_has_no_file_and_is_named_instead() {
     let scratch = Scratch::new("extern_items");
     let builder = configure().extern_path(".shop.items", "::elsewhere::items");
-    let written = scratch
-        .compile_shared(builder, &["packages.proto"])
-        .written();
+    let written = scratch.compile_shared(builder, &["packages.proto"]).written();
     assert!(!written.contains_key("verbwire-package.shop.items.rs"));
     let orders = &written["verbwire-package.shop.orders.v1.rs"];
     assert!(orders.contains("IntoRequest<::elsewhere::items::Item>"));
@@ -76,28 +68,20 @@ fn streaming_services_of_extern_packages_are_no_error() {
         "other.proto",
         "package other;\nmessage M {}\nservice S { rpc Watch(M) returns (stream M); }\n",
     );
-    scratch.proto(
-        "a.proto",
-        "import \"other.proto\";\nmessage A { other.M m = 1; }\n",
-    );
+    scratch.proto("a.proto", "import \"other.proto\";\nmessage A { other.M m = 1; }\n");
     let builder = configure().extern_path(".other", "::other");
-    scratch
-        .compile(builder, &["a.proto"])
-        .expect("nothing of the package is generated");
+    scratch.compile(builder, &["a.proto"]).expect("nothing of the package is generated");
 }
 
 #[test]
 fn the_options_file_is_built_in_and_generates_nothing() {
     let scratch = Scratch::new("options_file");
-    let written = scratch
-        .compile_shared(configure(), &["hints.proto", "verbwire/options.proto"])
-        .written();
+    let written =
+        scratch.compile_shared(configure(), &["hints.proto", "verbwire/options.proto"]).written();
     let options = &written["verbwire-package.verbwire.rs"];
     assert!(!options.contains("struct"), "{options}");
     let imported = Scratch::new("options_file_imported");
-    let written = imported
-        .compile_shared(configure(), &["hints.proto"])
-        .written();
+    let written = imported.compile_shared(configure(), &["hints.proto"]).written();
     assert!(!written.contains_key("verbwire-package.verbwire.rs"));
 }
 
@@ -113,7 +97,5 @@ fn the_built_in_options_win_over_a_copy_of_another_version() {
          message M {}\n\
          service S { rpc A(M) returns (M) { option (verbwire.method) = {inline_safe: true}; } }\n",
     );
-    scratch
-        .compile(configure(), &["a.proto"])
-        .expect("the copy is not read");
+    scratch.compile(configure(), &["a.proto"]).expect("the copy is not read");
 }

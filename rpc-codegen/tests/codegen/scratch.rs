@@ -35,18 +35,19 @@ impl Scratch {
         self.folder.join("out")
     }
 
-    /// Writes a file into the proto folder, with `proto3` as its first line.
+    /// Writes a file into the proto folder or one below it, with `proto3` as its first line.
     pub(crate) fn proto(&self, name: &str, text: &str) -> &Self {
         let text = format!("syntax = \"proto3\";\n{text}");
-        fs::write(self.protos().join(name), text).expect("a scratch file can be written");
+        let path = self.protos().join(name);
+        let folder = path.parent().expect("it is in the proto folder");
+        fs::create_dir_all(folder).expect("a scratch folder can be made");
+        fs::write(path, text).expect("a scratch file can be written");
         self
     }
 
     /// Compiles files of the scratch folder into it.
     pub(crate) fn compile(&self, builder: Builder, protos: &[&str]) -> Result<(), Error> {
-        builder
-            .out_dir(self.out())
-            .compile(protos, &[self.protos()])
+        builder.out_dir(self.out()).compile(protos, &[self.protos()])
     }
 
     /// Compiles shared protos into the scratch folder, which has to work.

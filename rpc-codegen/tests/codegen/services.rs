@@ -6,9 +6,7 @@ use verbwire_codegen::{configure, model::Service};
 use crate::scratch::PROTOS;
 
 fn services(proto: &str) -> Vec<Service> {
-    configure()
-        .services(&[proto], &[PROTOS])
-        .expect("the shared protos are valid")
+    configure().services(&[proto], &[PROTOS]).expect("the shared protos are valid")
 }
 
 #[test]
@@ -24,12 +22,7 @@ fn hints_are_in_the_model() {
         .iter()
         .map(|method| {
             let name = method.proto_name.as_str();
-            (
-                name,
-                method.idempotent,
-                method.inline_safe,
-                method.expected_reply_size,
-            )
+            (name, method.idempotent, method.inline_safe, method.expected_reply_size)
         })
         .collect();
     assert_eq!(
@@ -46,23 +39,10 @@ fn hints_are_in_the_model() {
 #[test]
 fn names_of_the_client_itself_and_keywords_are_avoided() {
     let services = services("keywords.proto");
-    let names: Vec<_> = services[0]
-        .methods
-        .iter()
-        .map(|method| method.name.as_str())
-        .collect();
+    let names: Vec<_> = services[0].methods.iter().map(|method| method.name.as_str()).collect();
     assert_eq!(
         names,
-        [
-            "r#match",
-            "self_",
-            "r#gen",
-            "r#async",
-            "new_",
-            "in_process_",
-            "channel_",
-            "clone_"
-        ]
+        ["r#match", "self_", "r#gen", "r#async", "new_", "in_process_", "channel_", "clone_"]
     );
     assert_eq!(services[1].name, "Self_");
 }
@@ -111,18 +91,9 @@ fn tonic_generates_its_stubs_from_the_model() {
 
     let client = tonic.generate_client(orders, "super").to_string();
     assert!(client.contains("pub struct OrdersClient < T >"), "{client}");
-    assert!(
-        client.contains("\"/shop.orders.v1.Orders/Place\""),
-        "{client}"
-    );
-    assert!(
-        client.contains("super :: super :: super :: items :: Item"),
-        "{client}"
-    );
-    assert!(
-        client.contains("tonic_prost :: ProstCodec :: default ()"),
-        "{client}"
-    );
+    assert!(client.contains("\"/shop.orders.v1.Orders/Place\""), "{client}");
+    assert!(client.contains("super :: super :: super :: items :: Item"), "{client}");
+    assert!(client.contains("tonic_prost :: ProstCodec :: default ()"), "{client}");
 
     let server = tonic.generate_server(orders, "super").to_string();
     assert!(server.contains("pub trait Orders"), "{server}");

@@ -12,9 +12,7 @@ fn check(name: &str, protos: &[&str]) {
     let scratch = Scratch::new(&format!("snapshot_{name}"));
     let written = scratch.compile_shared(configure(), protos).written();
 
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/snapshots")
-        .join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
     if env::var_os("UPDATE_SNAPSHOTS").is_some() {
         if folder.exists() {
             fs::remove_dir_all(&folder).expect("old snapshots can be removed");

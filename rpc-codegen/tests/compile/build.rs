@@ -5,17 +5,9 @@ fn main() -> Result<(), verbwire_codegen::Error> {
 
     verbwire_codegen::configure()
         .btree_map(["helloworld.HelloReply"])
-        .compile(
-            &["greeter.proto", "hints.proto", "comments.proto"],
-            &[PROTOS],
-        )?;
+        .compile(&["greeter.proto", "hints.proto", "comments.proto"], &[PROTOS])?;
     verbwire_codegen::configure().compile(
-        &[
-            "collisions.proto",
-            "keywords.proto",
-            "packages.proto",
-            "well_known.proto",
-        ],
+        &["collisions.proto", "keywords.proto", "packages.proto", "well_known.proto"],
         &[PROTOS],
     )
 }

@@ -1,13 +1,7 @@
 //! Generated code has to compile without a warning, whatever the names in the `.proto` files are and whatever the crate
 //! around it forbids.
 
-#![deny(
-    warnings,
-    missing_docs,
-    unreachable_pub,
-    unused_qualifications,
-    clippy::pedantic
-)]
+#![deny(warnings, missing_docs, unreachable_pub, unused_qualifications, clippy::pedantic)]
 
 verbwire::include_protos!();
 
@@ -43,11 +37,9 @@ pub mod uses {
 
     use verbwire::{Request, Response, Status};
 
-    use crate::helloworld::{
-        HelloReply, HelloRequest,
-        greeter_client::GreeterClient,
-        greeter_server::{Greeter, GreeterServer},
-    };
+    use crate::helloworld::greeter_client::GreeterClient;
+    use crate::helloworld::greeter_server::{Greeter, GreeterServer};
+    use crate::helloworld::{HelloReply, HelloRequest};
 
     /// A greeter.
     #[derive(Debug, Clone)]
@@ -87,9 +79,7 @@ pub mod uses {
     pub fn call() -> impl Future<Output = Result<HelloReply, Status>> + Send + 'static {
         let client = GreeterClient::in_process(Polite);
         async move {
-            let request = HelloRequest {
-                name: "you".to_owned(),
-            };
+            let request = HelloRequest { name: "you".to_owned() };
             let reply = client.clone().say_hello(request).await?;
             Ok(reply.into_inner())
         }

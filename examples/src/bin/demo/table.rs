@@ -40,7 +40,7 @@ fn print_line([transport, rdma, p50, p99, calls, upload]: [&str; 6]) {
 /// None of the transports of this version uses RDMA; each has its own reason.
 fn why_no_rdma(transport: &str) -> &'static str {
     match transport {
-        "tcp" => "no: no rdma:// here yet",
+        "tcp" => "no: a plain socket",
         "unix" => "no: never leaves the host",
         _ => "no: never leaves the process",
     }
