@@ -27,7 +27,14 @@ pub(crate) fn doc_lines(comments: &Comments) -> Vec<String> {
     text.lines().map(|line| line.trim_start_matches("///").to_owned()).collect()
 }
 
+/// Whether a character changes the direction in which the text around it is shown. rustc refuses them in
+/// comments, since they can make code look like something else.
+fn turns_text(character: char) -> bool {
+    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 fn mark_code_blocks(comment: &str) -> String {
+    let comment = comment.replace(turns_text, "");
     let mut marker = CodeMarker {
         text: String::with_capacity(comment.len()),
         content: MARGIN,
@@ -203,6 +210,11 @@ mod tests {
     fn fences_of_other_languages_are_kept() {
         let comment = " ```json\n     {}\n ```\n after\n";
         assert_eq!(mark_code_blocks(comment), comment);
+    }
+
+    #[test]
+    fn characters_that_turn_the_text_are_left_out() {
+        assert_eq!(mark_code_blocks(" left\u{202e}right\n"), " leftright\n");
     }
 
     #[test]

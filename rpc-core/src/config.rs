@@ -21,8 +21,8 @@ pub struct Limits {
     pub max_concurrent_calls: u32,
     /// Method numbers remembered per connection. 4096: more methods than any server has.
     pub max_interned_methods: u32,
-    /// Memory for bodies that are being received, per connection, in bytes. 1 GiB: bounds what a peer can
-    /// make this side hold; a body beyond it is refused.
+    /// Memory for bodies that are arriving, per connection, in bytes. 1 GiB; a body beyond it is refused. What
+    /// has arrived is bounded by the number of calls.
     pub max_landing_bytes: usize,
 }
 

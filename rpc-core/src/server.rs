@@ -12,6 +12,7 @@ mod connection;
 mod driver;
 mod handler;
 mod intake;
+mod outbox;
 mod router;
 mod serving;
 mod size;

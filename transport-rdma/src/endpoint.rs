@@ -19,7 +19,7 @@ use crate::config::RdmaConfig;
 use crate::device::{Device, Lease};
 use crate::error;
 use crate::memory::{CpuBuf, NicAccess, NicBuf};
-use crate::nic::{CmConnection, Cq, Depths, NicError, Qp, Wc};
+use crate::nic::{CmConnection, Cq, Depths, NicError, Qp, Wc, Wire};
 use crate::reaper::Reaper;
 use crate::work::Work;
 
@@ -34,6 +34,7 @@ pub(crate) struct Endpoint {
     events: Mutex<Option<Box<dyn CmConnection>>>,
     lease: Option<Lease>,
     bounds: Bounds,
+    wire: Wire,
     reaper: Arc<dyn Reaper>,
     /// Where the end runs if it begins outside of every runtime.
     runtime: Handle,
@@ -80,6 +81,7 @@ impl Endpoint {
             events: Mutex::new(None),
             lease: None,
             bounds: Bounds { close: config.close_timeout, drain: config.drain_timeout },
+            wire: capabilities.wire,
             reaper: Arc::clone(reaper),
             runtime: Handle::current(),
             open: Some(open),
@@ -93,6 +95,11 @@ impl Endpoint {
 
     pub(crate) fn qp(&self) -> &Arc<dyn Qp> {
         &self.qp
+    }
+
+    /// The kind of wire below.
+    pub(crate) fn wire(&self) -> Wire {
+        self.wire
     }
 
     pub(crate) fn work(&self) -> MutexGuard<'_, Work> {

@@ -9,7 +9,8 @@
 //! own it. From the moment a work request is passed to a post, successful or not, its memory belongs to the
 //! NIC. It comes back by the work request's completion, or by the completion of a later signalled one on the
 //! same send queue, or when [`Qp::destroy`] has returned. Nothing else proves it: neither a reply of the
-//! peer, nor a flush that is late, nor time.
+//! peer, nor a flush that is late, nor time. On iWARP a send of 4 KiB or more goes out from where it lies, and
+//! only its own completion proves anything.
 //!
 //! **What a completion proves.** Success of a send: the buffer may be reused, not that the peer has the data
 //! (soft-iWARP reports success of a SEND that its peer had no receive for). Success of a receive: the data is

@@ -31,8 +31,8 @@ use crate::proto::credit::{Class, Credits, FalseCredit, Window};
 use crate::proto::send_queue::SendQueue;
 
 pub(crate) use frame::Frame;
-pub(crate) use queues::OutboundLimits;
 use queues::Queues;
+pub(crate) use queues::{OutboundLimits, ZERO_COPY};
 
 /// Frames that one post carries at most. 16: the cost of ringing the device vanishes in it.
 pub(crate) const BATCH: usize = 16;
@@ -43,6 +43,8 @@ pub(crate) struct Outbound {
     queues: Queues,
     credits: Credits,
     slots: SendQueue,
+    /// See [`OutboundLimits`].
+    signal_from: usize,
     /// Who waits for room.
     waiting: Vec<Waker>,
     end: Option<End>,
@@ -91,7 +93,9 @@ pub(crate) enum Next {
 impl Outbound {
     /// An empty stage; `slots` counts free work requests and buffers, whichever are fewer.
     pub(crate) fn new(limits: OutboundLimits, credits: Credits, slots: SendQueue) -> Self {
-        Self { queues: Queues::new(limits), credits, slots, waiting: Vec::new(), end: None }
+        let signal_from = limits.signal_from;
+        let queues = Queues::new(limits);
+        Self { queues, credits, slots, signal_from, waiting: Vec::new(), end: None }
     }
 
     /// Stages a message.
@@ -219,6 +223,7 @@ impl Outbound {
     /// Accounts for a frame that goes out.
     fn sent(&mut self, class: Class, mut frame: Frame, wanted: Signal) -> Frame {
         frame.header.credits = self.credits.handle_sent(class);
+        let wanted = if frame.len() < self.signal_from { wanted } else { Signal::Yes };
         frame.signal = self.slots.handle_post(wanted);
         frame
     }

@@ -18,8 +18,8 @@ use crate::decoder::FrameDecoder;
 use crate::device::{BufferCounts, Device};
 use crate::endpoint::Endpoint;
 use crate::handshake::{self, Side};
-use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic};
-use crate::outbound::{Outbound, OutboundLimits};
+use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, Wire};
+use crate::outbound::{Outbound, OutboundLimits, ZERO_COPY};
 use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
@@ -172,7 +172,7 @@ impl Shared {
         let path = Path { transport: self.scheme, local: addresses.0, peer: addresses.1 };
         let own = handshake::announce(local.hello, &self.config);
         let peer = handshake::exchange(&endpoint, side, &own, &path.peer, local.deadline).await?;
-        let outbound = self.outbound(&own, &peer);
+        let outbound = self.outbound(endpoint.wire(), &own, &peer);
         let decoder = FrameDecoder::new(InboundLimits::new(&own, &peer), Arc::clone(&self.landing));
         let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement);
         let poster = Poster::new(endpoint);
@@ -188,13 +188,17 @@ impl Shared {
     }
 
     /// The stage of a connection between these two.
-    fn outbound(&self, own: &Hello, peer: &Hello) -> Outbound {
+    fn outbound(&self, wire: Wire, own: &Hello, peer: &Hello) -> Outbound {
         let config = &self.config;
         let limits = OutboundLimits {
             messages: config.send_queue_messages,
             bytes: config.send_queue_bytes,
             frame: config.eager_len.min(peer.receive_len as usize),
             frame_body: own.max_frame_body.min(peer.max_frame_body).max(1) as usize,
+            signal_from: match wire {
+                Wire::Iwarp => ZERO_COPY,
+                Wire::InfiniBand => usize::MAX,
+            },
         };
         // A peer may promise what this side never uses.
         let theirs = Windows {

@@ -51,6 +51,11 @@ impl Builder {
         Self(self.0.handshake_timeout(timeout))
     }
 
+    /// Connections that have not said HELLO yet, per target; more wait unaccepted. 1024.
+    pub fn max_handshakes(self, handshakes: usize) -> Self {
+        Self(self.0.max_handshakes(handshakes))
+    }
+
     /// Longest time for running calls to finish after shutdown was asked for. 30 s.
     pub fn drain_timeout(self, timeout: Duration) -> Self {
         Self(self.0.drain_timeout(timeout))

@@ -87,10 +87,11 @@ impl Driver {
     fn poll_cancels(&mut self, cx: &mut Context<'_>) {
         let connection = &self.shared.connection;
         while let Some(call) = self.shared.table.with(|calls| calls.poll_cancel()) {
-            connection.revoke(call);
             let message = Message::bare(Head::Cancel { call });
             match connection.try_send(Outgoing { message, hints: SendHints::default() }) {
                 Ok(()) => {
+                    // Only now: revoking wakes this task, which would spin while the queue is full.
+                    connection.revoke(call);
                     let slot = self.shared.table.with(|calls| calls.handle_cancel_sent());
                     self.shared.release(slot);
                 }

@@ -63,6 +63,12 @@ impl Builder {
         self
     }
 
+    /// Connections that have not said HELLO yet, per target; more wait unaccepted. 1024.
+    pub fn max_handshakes(mut self, handshakes: usize) -> Self {
+        self.config.max_handshakes = handshakes.max(1);
+        self
+    }
+
     /// Longest time for running calls to finish after shutdown was asked for. 30 s.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.config.drain_timeout = timeout;

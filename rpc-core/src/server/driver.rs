@@ -3,7 +3,6 @@
 //! Receives requests and starts their handlers, stops them on CANCEL and at their deadline, and says
 //! GOAWAY. Its end, whatever the reason, drops every handler of the connection.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::connection::{Job, Peer};
+use super::outbox::Outbox;
 use crate::alarm::Alarm;
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
@@ -34,10 +34,7 @@ const MAX_WORDS: usize = 1024;
 pub(super) struct Driver {
     peer: Arc<Peer>,
     received: Vec<Incoming>,
-    /// Answers that no handler sends: refusals, expired calls, CANCELLED, GOAWAY.
-    outbox: VecDeque<Message>,
-    /// Answers that a peer which keeps to its limits can leave unread.
-    max_outbox: usize,
+    outbox: Outbox,
     alarm: Alarm,
     /// Ready when the server shuts down; then gone.
     shutdown: Option<BoxFuture<'static, ()>>,
@@ -47,17 +44,11 @@ pub(super) struct Driver {
 type Step = Result<(), String>;
 
 impl Driver {
-    pub(super) fn new(
-        peer: Arc<Peer>,
-        max_concurrent_calls: u32,
-        shutdown: BoxFuture<'static, ()>,
-    ) -> Self {
+    pub(super) fn new(peer: Arc<Peer>, shutdown: BoxFuture<'static, ()>) -> Self {
         Self {
             peer,
             received: Vec::new(),
-            outbox: VecDeque::new(),
-            // A refusal and a CANCELLED for each call, and one GOAWAY.
-            max_outbox: 2 * max_concurrent_calls as usize + 1,
+            outbox: Outbox::default(),
             alarm: Alarm::default(),
             shutdown: Some(shutdown),
         }
@@ -152,7 +143,7 @@ impl Driver {
 
     fn refuse(&mut self, call: CallId, refused: Refusal) -> Step {
         match refused {
-            Refusal::Answer(status) => self.outbox.push_back(self.peer.refusal(call, &status)),
+            Refusal::Answer(status) => self.outbox.push(call, self.peer.refusal(call, &status)),
             Refusal::Late => {}
             Refusal::Violation(violation) => return Err(violation),
         }
@@ -164,7 +155,7 @@ impl Driver {
         cancelled.handle.into_iter().for_each(|handle| handle.abort());
         self.peer.connection.revoke(call);
         let head = Head::Cancelled { call, executed: cancelled.executed };
-        self.outbox.push_back(Message::bare(head));
+        self.outbox.push(call, Message::bare(head));
         Ok(())
     }
 
@@ -178,7 +169,7 @@ impl Driver {
                 let Stopped { call, handle, executed } = stopped;
                 handle.into_iter().for_each(|handle| handle.abort());
                 let status = Status::deadline_exceeded("the deadline passed while the handler ran");
-                self.outbox.push_back(self.peer.refusal(call, &status.with_executed(executed)));
+                self.outbox.push(call, self.peer.refusal(call, &status.with_executed(executed)));
             }
         }
     }
@@ -191,31 +182,24 @@ impl Driver {
             self.shutdown = None;
             self.peer.intake.with_calls(|calls| calls.drain());
             let head = Head::GoAway { reason: GoAway::Draining };
-            self.outbox.push_back(Message::bare(head));
+            self.outbox.push_go_away(Message::bare(head));
         }
     }
 
     fn poll_outbox(&mut self, cx: &mut Context<'_>) {
         let connection = &self.peer.connection;
-        while let Some(message) = self.outbox.pop_front() {
+        while let Some(message) = self.outbox.pop() {
             let hints = SendHints::flush(Flush::Batch);
             match connection.try_send(Outgoing { message, hints }) {
                 Ok(()) => {}
                 Err(SendError::Full(back)) => {
-                    self.outbox.push_front(back.message);
+                    self.outbox.put_back(back.message);
                     if connection.poll_ready(cx).is_pending() {
-                        break;
+                        return;
                     }
                 }
                 Err(SendError::Closed(_)) => return self.outbox.clear(),
             }
-        }
-        if self.outbox.len() > self.max_outbox {
-            let unread = self.outbox.len();
-            self.go_away(&format!(
-                "the client leaves {unread} answers unread, at most {} calls run at a time",
-                self.max_outbox / 2
-            ));
         }
     }
 

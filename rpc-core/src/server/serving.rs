@@ -228,6 +228,6 @@ impl Shared {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;
         });
-        Ok(Driver::new(peer, limits.max_concurrent_calls, shutdown))
+        Ok(Driver::new(peer, shutdown))
     }
 }

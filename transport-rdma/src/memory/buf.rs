@@ -125,7 +125,7 @@ impl NicBuf {
     /// The first byte's address, as a NIC knows it.
     pub fn address(&self) -> u64 {
         let Chunk { pool, index } = self.chunk();
-        pool.slab().chunk(*index).addr() as u64
+        pool.slab().chunk(*index).expose_provenance() as u64
     }
 
     /// Length of the chunk in bytes, never zero.

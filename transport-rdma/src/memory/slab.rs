@@ -89,7 +89,7 @@ impl Slab {
 
     /// The first byte's address, as a NIC knows it.
     pub fn address(&self) -> u64 {
-        self.memory.as_ptr().addr() as u64
+        self.memory.as_ptr().expose_provenance() as u64
     }
 
     /// Length in bytes, whole pages.

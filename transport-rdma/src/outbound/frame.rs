@@ -81,6 +81,13 @@ impl Frame {
         std::mem::take(&mut self.body)
     }
 
+    /// Bytes of the frame.
+    pub(crate) fn len(&self) -> usize {
+        let tlvs = usize::from(self.header.tlv_len);
+        let metadata = self.message.as_ref().map_or(0, |message| message.metadata.len());
+        HEADER_LEN + tlvs + metadata + self.body.len()
+    }
+
     /// Writes the frame to the front of `buffer`, which it fits; returns its length.
     pub(crate) fn encode(&self, buffer: &mut [u8]) -> usize {
         let room = buffer.len();

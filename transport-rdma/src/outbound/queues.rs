@@ -29,7 +29,13 @@ pub(crate) struct OutboundLimits {
     pub(crate) frame: usize,
     /// Longest body in one frame that the peer accepts, and longest piece.
     pub(crate) frame_body: usize,
+    /// Frames from this length on are signalled, each one. On iWARP, see [`ZERO_COPY`]; elsewhere never.
+    pub(crate) signal_from: usize,
 }
+
+/// What iWARP sends from where it lies instead of copying it: its source is needed until its own completion,
+/// not only until a later one's.
+pub(crate) const ZERO_COPY: usize = 4096;
 
 /// See the module.
 #[derive(Debug)]

@@ -34,7 +34,13 @@ impl Wake for Asleep {
 const FRAME: usize = 4096;
 
 fn limits() -> OutboundLimits {
-    OutboundLimits { messages: 8, bytes: 128 << 10, frame: FRAME, frame_body: 1 << 20 }
+    OutboundLimits {
+        messages: 8,
+        bytes: 128 << 10,
+        frame: FRAME,
+        frame_body: 1 << 20,
+        signal_from: usize::MAX,
+    }
 }
 
 fn windows(data: u32, control: u32) -> Windows {
