@@ -36,6 +36,8 @@ pub enum Place {
     Unix,
     /// At a host of a network of software NICs of the case's own, in this process.
     Fabric,
+    /// At the address of an RDMA device, which the device lab gives in `LAB_ADDRESS`.
+    Rdma,
 }
 
 const WHOLE: (Need, &str) = (Need::Pieces, "bodies are handed over whole");
@@ -79,6 +81,23 @@ pub const BACKENDS: &[Backend] = &[
         death: Death::Runtime,
         lacks: &[],
     },
+    // Chosen by the device lab, which has one of the two devices at `LAB_ADDRESS` at a time.
+    #[cfg(feature = "device")]
+    Backend {
+        name: "rxe",
+        place: Place::Rdma,
+        time: Time::Real,
+        death: Death::Process,
+        lacks: &[],
+    },
+    #[cfg(feature = "device")]
+    Backend {
+        name: "siw",
+        place: Place::Rdma,
+        time: Time::Real,
+        death: Death::Process,
+        lacks: &[],
+    },
     Backend {
         name: "in-process",
         place: Place::InProcess,
@@ -106,6 +125,10 @@ impl Place {
             Self::Mem => format!("mem://conformance-{number}"),
             Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Self::Fabric => format!("fabric://conformance-{number}/server:0"),
+            Self::Rdma => {
+                let address = std::env::var("LAB_ADDRESS").unwrap_or_else(|_| "unset".to_owned());
+                format!("rdma://{address}:0")
+            }
             Self::Unix => format!("unix://{}/{number}.sock", folder.display()),
         }
     }

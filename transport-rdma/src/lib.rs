@@ -3,7 +3,8 @@
 //! * [`RdmaTransport`]: connections over a connection manager; [`RdmaConfig`]: what is set per transport.
 //! * `FabricTransport` (feature `fabric`): the same over the software NIC, by name.
 //! * [`memory`]: registered slabs, and buffers that belong either to the CPU or to the NIC.
-//! * [`nic`]: the seam to the NIC, with two sides: real verbs (not yet), and a software NIC for tests.
+//! * [`nic`]: the seam to the NIC, with two sides: real devices (`verbs`, feature `verbs`), and a software NIC
+//!   for tests (`fabric`, feature `fabric`).
 //! * [`proto`]: the rules of credits and send queues.
 //!
 //! What is where, in the order in which a message travels: `outbound` chooses what goes out, `poster` encodes
@@ -12,7 +13,7 @@
 //! its work, and how it ends; `connection` ties them together. `outbound` and `decoder` are pure: they
 //! know no NIC, no clock and no task.
 //!
-//! Until real verbs are there the facade answers `rdma://` with an error that says so.
+//! Neither feature is on by default: without `verbs` this builds on machines that have no libibverbs.
 
 #![deny(unsafe_code)]
 
@@ -36,6 +37,9 @@ pub mod proto;
 mod rdma;
 mod reaper;
 mod receiver;
+#[cfg(feature = "verbs")]
+#[expect(unsafe_code, reason = "the fence around the C libraries of real devices")]
+pub mod verbs;
 mod work;
 
 pub use config::RdmaConfig;

@@ -19,18 +19,24 @@ pub(crate) fn of(target: &Target) -> Result<Arc<dyn Transport>, Error> {
         #[cfg(feature = "tcp")]
         "unix" => Ok(Arc::new(verbwire_tcp::UnixTransport::default())),
         #[cfg(not(feature = "tcp"))]
-        "tcp" | "unix" => Err(unsupported(target, "was left out of this build: turn feature tcp on")),
+        "tcp" | "unix" => {
+            Err(unsupported(target, "was left out of this build: turn feature tcp on"))
+        }
         #[cfg(feature = "fabric")]
         "fabric" => Ok(Arc::new(verbwire_rdma::FabricTransport::default())),
         #[cfg(not(feature = "fabric"))]
-        "fabric" => {
-            Err(unsupported(target, "was left out of this build: turn feature fabric on"))
-        }
+        "fabric" => Err(unsupported(target, "was left out of this build: turn feature fabric on")),
+        #[cfg(feature = "rdma")]
+        "rdma" => Ok(Arc::new(verbwire_rdma::RdmaTransport::over_verbs(
+            verbwire_rdma::RdmaConfig::default(),
+            verbwire_rdma::verbs::VerbsConfig::default(),
+        ))),
+        #[cfg(not(feature = "rdma"))]
         "rdma" => Err(unsupported(
             target,
-            "is not implemented yet in this version: use tcp:// with the same service",
+            "was left out of this build: turn feature rdma on, or use tcp:// with the same service",
         )),
-        _ => Err(unsupported(target, "is no transport: use tcp://, unix:// or mem://")),
+        _ => Err(unsupported(target, "is no transport: use tcp://, unix://, rdma:// or mem://")),
     }
 }
 
@@ -50,13 +56,14 @@ mod tests {
         error.to_string()
     }
 
+    #[cfg(not(feature = "rdma"))]
     #[test]
-    fn rdma_says_that_it_is_not_there_yet() {
-        assert!(refusal("rdma://10.0.0.1:7000").contains("not implemented yet"));
+    fn rdma_says_that_this_build_does_not_have_it() {
+        assert!(refusal("rdma://10.0.0.1:7000").contains("turn feature rdma on"));
     }
 
     #[test]
     fn an_unknown_scheme_names_the_known_ones() {
-        assert!(refusal("http://10.0.0.1:7000").contains("use tcp://, unix:// or mem://"));
+        assert!(refusal("http://10.0.0.1:7000").contains("use tcp://, unix://, rdma:// or mem://"));
     }
 }

@@ -1,0 +1,293 @@
+//! A device as the seam has it, and the devices of this process by name.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rdma_sys::{ibv_atomic_cap, ibv_device_attr, ibv_device_cap_flags as Caps, ibv_transport_type};
+use verbwire_core::Error;
+
+use super::cm::refresh_devices;
+use super::context::Context;
+use super::cq::{RawCq, VerbsCq};
+use super::events::EventThread;
+use super::fate::Fates;
+use super::pd::{Mr, Pd, SlabMr};
+use super::qp::{NUDGES, QpSizes, RawQp, VerbsQp};
+use super::reaper::reap;
+use super::siw;
+use crate::memory::{Region, Slab};
+use crate::nic::{Access, Capabilities, Cq, Depths, MAX_SGE, Nic, NicError, Qp, Support, Wire};
+
+/// What a queue pair is asked to take inline, the most first: devices refuse what is too much, and round up
+/// what they take. soft-iWARP takes 80.
+const INLINE: [u32; 5] = [220, 128, 80, 64, 0];
+
+/// Reads that may be outstanding in each direction, at most; devices allow from 1 to 128, and this transport
+/// does not read yet.
+const MAX_READS: i32 = 16;
+
+/// An open device with a protection domain.
+pub(super) struct VerbsNic {
+    capabilities: Capabilities,
+    reads: Reads,
+    inline: u32,
+    fates: Arc<Fates>,
+    /// `None` once the device is gone.
+    open: Mutex<Option<Open>>,
+    /// Every registration, so that all can end with the device.
+    mrs: Mutex<Vec<Weak<Mr>>>,
+}
+
+/// What keeps a device open, besides the objects made of it.
+struct Open {
+    pd: Arc<Pd>,
+    _events: EventThread,
+    _plug: Option<RawCq>,
+}
+
+/// Outstanding reads that a device allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reads {
+    /// Of peers.
+    pub(super) responder_resources: u8,
+    /// Of this side.
+    pub(super) initiator_depth: u8,
+}
+
+static DEVICES: Mutex<Vec<(String, Weak<VerbsNic>)>> = Mutex::new(Vec::new());
+
+/// The device of this name: opened once in this process, however many transports use it.
+///
+/// Opening takes milliseconds and makes a queue pair to see what it takes inline.
+pub(super) fn open(name: &str) -> Result<Arc<VerbsNic>, NicError> {
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    devices.retain(|(_, nic)| nic.strong_count() > 0);
+    let known = devices.iter().find(|(known, _)| known == name).and_then(|(_, nic)| nic.upgrade());
+    // A device that is gone may come again under its name.
+    if let Some(nic) = known.filter(|nic| nic.fates.gone().is_none()) {
+        return Ok(nic);
+    }
+    let nic = VerbsNic::open(name)?;
+    devices.retain(|(known, _)| known != name);
+    devices.push((name.to_owned(), Arc::downgrade(&nic)));
+    Ok(nic)
+}
+
+impl VerbsNic {
+    fn open(name: &str) -> Result<Arc<Self>, NicError> {
+        let context = Arc::new(Context::open(name)?);
+        let attributes = context.query()?;
+        // Before anything else is made of the context.
+        let plug = if siw::is_siw(&attributes) { Some(siw::plug(&context)?) } else { None };
+        let pd = Pd::alloc(&context)?;
+        let (asked, granted) = probe_inline(&context, &pd, max_sge(&attributes))?;
+        let wire = match context.transport() {
+            Some(ibv_transport_type::IBV_TRANSPORT_IWARP) => Wire::Iwarp,
+            _ => Wire::InfiniBand,
+        };
+        let capabilities = capabilities(name, wire, &attributes, granted);
+        tracing::debug!(?capabilities, "opened an RDMA device");
+        let nic = Arc::new(Self {
+            capabilities,
+            reads: reads(&attributes),
+            inline: asked,
+            fates: Arc::default(),
+            open: Mutex::default(),
+            mrs: Mutex::default(),
+        });
+        let known = Arc::downgrade(&nic);
+        let gone = move |cause: &Error| {
+            if let Some(nic) = known.upgrade() {
+                nic.remove(cause);
+            }
+        };
+        let events = EventThread::start(name, &context, &nic.fates, gone)?;
+        *nic.lock_open() = Some(Open { pd, _events: events, _plug: plug });
+        Ok(nic)
+    }
+
+    /// Its protection domain.
+    ///
+    /// # Errors
+    ///
+    /// The device is gone.
+    pub(super) fn pd(&self) -> Result<Arc<Pd>, NicError> {
+        let pd = self.lock_open().as_ref().map(|open| Arc::clone(&open.pd));
+        pd.ok_or_else(|| NicError {
+            verb: "ibv_alloc_pd",
+            reason: format!("RDMA device {} was removed from this machine", self.device()),
+        })
+    }
+
+    pub(super) fn device(&self) -> &str {
+        &self.capabilities.device
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.fates.gone().is_some()
+    }
+
+    /// The device is gone: ends all its connections and lets go of it.
+    ///
+    /// The kernel removes a device only when nothing of it is in use. So registrations end now, although
+    /// buffers may live on: their memory stays, only no NIC reaches it any more. Queue pairs and completion
+    /// queues go with their connections.
+    pub(super) fn remove(&self, cause: &Error) {
+        self.fates.end_device(cause);
+        let open = self.lock_open().take();
+        let mrs: Vec<_> = self.mrs().drain(..).collect();
+        reap(move || {
+            mrs.iter().filter_map(Weak::upgrade).for_each(|mr| mr.deregister());
+            drop(open);
+            refresh_devices();
+        });
+    }
+
+    pub(super) fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    fn lock_open(&self) -> MutexGuard<'_, Option<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mrs(&self) -> MutexGuard<'_, Vec<Weak<Mr>>> {
+        self.mrs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Nic for VerbsNic {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError> {
+        let mr = Mr::register(&self.pd()?, slab, access)?;
+        let mut mrs = self.mrs();
+        mrs.retain(|mr| mr.strong_count() > 0);
+        mrs.push(Arc::downgrade(&mr));
+        Ok(Box::new(SlabMr(mr)))
+    }
+
+    fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError> {
+        const VERB: &str = "ibv_create_cq";
+        let max = self.capabilities.max_cqe;
+        let wanted = depth.saturating_add(NUDGES);
+        if depth == 0 || wanted > max {
+            let device = &self.capabilities.device;
+            let reason = format!(
+                "{wanted} completions were asked for and {device} holds 1 to {max} in a queue: lower the \
+                 windows and the send depth"
+            );
+            return Err(NicError { verb: VERB, reason });
+        }
+        Ok(Arc::new(VerbsCq::create(self.pd()?.context(), &self.fates, wanted)?))
+    }
+
+    fn create_qp(&self, cq: &Arc<dyn Cq>, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
+        // On iWARP only: there the connecting side may have to say something twice.
+        let extra = match self.capabilities.wire {
+            Wire::Iwarp => NUDGES,
+            Wire::InfiniBand => 0,
+        };
+        let depths = Depths { send: depths.send.saturating_add(extra), ..depths };
+        let send_sges = u32::try_from(self.capabilities.max_sge).unwrap_or(1);
+        let sizes = QpSizes { depths, send_sges, inline: self.inline };
+        Ok(Arc::new(VerbsQp::create(&self.pd()?, cq, sizes, &self.fates)?))
+    }
+}
+
+/// What queue pairs of a device take inline, as asked for and as granted. Only making one tells.
+fn probe_inline(
+    context: &Arc<Context>,
+    pd: &Arc<Pd>,
+    max_sge: usize,
+) -> Result<(u32, u32), NicError> {
+    let queue = RawCq::create(context, 2, None)?;
+    let send_sges = u32::try_from(max_sge).unwrap_or(1);
+    let mut refused = None;
+    for inline in INLINE {
+        let sizes = QpSizes { depths: Depths { send: 1, recv: 1 }, send_sges, inline };
+        match RawQp::create(pd, &queue, sizes) {
+            Ok((_qp, granted)) => return Ok((inline, granted)),
+            Err(error) => refused = Some(error),
+        }
+    }
+    Err(refused.map_or_else(
+        || NicError { verb: "ibv_create_qp", reason: "no size was tried".into() },
+        |error| error.advise("the device has no queue pair left, or this process no right to it"),
+    ))
+}
+
+fn reads(attributes: &ibv_device_attr) -> Reads {
+    let limited = |limit: i32| u8::try_from(limit.clamp(0, MAX_READS)).unwrap_or(0);
+    Reads {
+        responder_resources: limited(attributes.max_qp_rd_atom),
+        initiator_depth: limited(attributes.max_qp_init_rd_atom),
+    }
+}
+
+/// Scatter/gather entries that this transport uses of what the device has.
+fn max_sge(attributes: &ibv_device_attr) -> usize {
+    usize::try_from(attributes.max_sge).unwrap_or(1).clamp(1, MAX_SGE)
+}
+
+fn capabilities(name: &str, wire: Wire, attributes: &ibv_device_attr, inline: u32) -> Capabilities {
+    let number = |number: i32| u32::try_from(number).unwrap_or(0);
+    let flag = |flags: Caps| {
+        if attributes.device_cap_flags & flags.0 == 0 { Support::No } else { Support::Yes }
+    };
+    Capabilities {
+        device: name.to_owned(),
+        wire,
+        max_cqe: number(attributes.max_cqe),
+        max_wr: number(attributes.max_qp_wr).saturating_sub(NUDGES),
+        max_sge: max_sge(attributes),
+        max_read_sge: usize::try_from(attributes.max_sge_rd).unwrap_or(0),
+        max_inline: inline as usize,
+        atomics: match attributes.atomic_cap {
+            ibv_atomic_cap::IBV_ATOMIC_NONE => Support::No,
+            _ => Support::Yes,
+        },
+        memory_windows: flag(
+            Caps::IBV_DEVICE_MEM_WINDOW_TYPE_2A | Caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+        ),
+        write_with_immediate: match wire {
+            Wire::InfiniBand => Support::Yes,
+            Wire::Iwarp => Support::No,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes() -> ibv_device_attr {
+        // SAFETY: the struct is plain numbers, for which zeros are a value.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_become_the_least() {
+        let mut odd = attributes();
+        (odd.max_cqe, odd.max_sge, odd.max_qp_rd_atom, odd.max_sge_rd) = (-1, -5, -1, -1);
+        let found = capabilities("odd0", Wire::Iwarp, &odd, 64);
+        assert_eq!((found.max_cqe, found.max_sge, found.max_read_sge, found.max_wr), (0, 1, 0, 0));
+        assert_eq!(found.write_with_immediate, Support::No);
+        assert_eq!(reads(&odd), Reads { responder_resources: 0, initiator_depth: 0 });
+    }
+
+    #[test]
+    fn limits_are_cut_to_what_the_transport_uses() {
+        let mut rich = attributes();
+        (rich.max_sge, rich.max_qp_rd_atom, rich.max_qp_init_rd_atom) = (32, 128, 4);
+        let found = capabilities("rich0", Wire::InfiniBand, &rich, 512);
+        assert_eq!(found.max_sge, MAX_SGE);
+        assert_eq!(reads(&rich), Reads { responder_resources: 16, initiator_depth: 4 });
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_an_error() {
+        assert!(open("no-such-device0").is_err());
+    }
+}

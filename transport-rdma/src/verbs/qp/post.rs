@@ -1,0 +1,139 @@
+//! Posting: from the seam's work requests to chains of the library's, on the stack.
+
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use rdma_sys::{
+    ibv_post_recv, ibv_post_send, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
+};
+
+use super::RawQp;
+use crate::nic::{Inline, MAX_SGE, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
+use crate::verbs::ret::{CallError, posted};
+
+/// Work requests that one call posts. 16: as many as the transport sends at a time.
+const CHAIN: usize = 16;
+
+impl RawQp {
+    /// Posts in order, by as few calls as chains are needed.
+    pub(super) fn post_send(&self, batch: &[SendWr]) -> Result<(), CallError> {
+        batch.chunks(CHAIN).try_for_each(|chunk| self.post_send_chain(chunk))
+    }
+
+    fn post_send_chain(&self, batch: &[SendWr]) -> Result<(), CallError> {
+        let mut sges = [const { [const { MaybeUninit::<ibv_sge>::uninit() }; MAX_SGE] }; CHAIN];
+        let mut chain = [const { MaybeUninit::<ibv_send_wr>::uninit() }; CHAIN];
+        let mut next: *mut ibv_send_wr = null_mut();
+        // From the last to the first, so that each knows its next.
+        for ((wr, sges), place) in batch.iter().zip(&mut sges).zip(&mut chain).rev() {
+            let count = write_sges(sges, wr.sges.as_slice());
+            let sg_list = sges.as_mut_ptr().cast();
+            next = place.write(send_wr(wr, sg_list, count, next));
+        }
+        self.post_send_raw(next)
+    }
+
+    /// Posts a Write of no bytes, which needs no rights.
+    pub(super) fn post_empty_write(&self, id: WrId) -> Result<(), CallError> {
+        let mut wr = empty_send_wr();
+        wr.wr_id = id.0;
+        wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+        self.post_send_raw(&raw mut wr)
+    }
+
+    fn post_send_raw(&self, first: *mut ibv_send_wr) -> Result<(), CallError> {
+        if first.is_null() {
+            return Ok(());
+        }
+        let mut bad = null_mut();
+        // SAFETY: the queue pair exists (invariant); `first` begins a chain whose work requests and lists
+        // live in the caller's frame. The memory that the lists name follows the contract of `nic`: it
+        // belongs to the NIC until a completion or the destruction proves otherwise.
+        let returned = unsafe { ibv_post_send(self.raw(), first, &raw mut bad) };
+        posted("ibv_post_send", returned, bad)
+    }
+
+    /// Posts in order, by as few calls as chains are needed.
+    pub(super) fn post_recv(&self, batch: &[RecvWr]) -> Result<(), CallError> {
+        batch.chunks(CHAIN).try_for_each(|chunk| self.post_recv_chain(chunk))
+    }
+
+    fn post_recv_chain(&self, batch: &[RecvWr]) -> Result<(), CallError> {
+        let mut sges = [const { MaybeUninit::<ibv_sge>::uninit() }; CHAIN];
+        let mut chain = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; CHAIN];
+        let mut next: *mut ibv_recv_wr = null_mut();
+        for ((wr, sge), place) in batch.iter().zip(&mut sges).zip(&mut chain).rev() {
+            let sg_list: *mut ibv_sge = sge.write(raw_sge(&wr.sge));
+            next = place.write(ibv_recv_wr { wr_id: wr.id.0, next, sg_list, num_sge: 1 });
+        }
+        if next.is_null() {
+            return Ok(());
+        }
+        let mut bad = null_mut();
+        // SAFETY: as for `post_send_raw`.
+        let returned = unsafe { ibv_post_recv(self.raw(), next, &raw mut bad) };
+        posted("ibv_post_recv", returned, bad)
+    }
+}
+
+fn send_wr(wr: &SendWr, sg_list: *mut ibv_sge, count: i32, next: *mut ibv_send_wr) -> ibv_send_wr {
+    let mut raw = empty_send_wr();
+    (raw.wr_id, raw.next, raw.sg_list, raw.num_sge) = (wr.id.0, next, sg_list, count);
+    if wr.signal == Signal::Yes {
+        raw.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+    }
+    if wr.inline == Inline::Yes {
+        raw.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+    }
+    if let SendOp::Write { address, rkey } = wr.op {
+        raw.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+        raw.wr.rdma = rdma_sys::rdma_t { remote_addr: address, rkey: rkey.0 };
+    }
+    raw
+}
+
+/// A SEND of nothing, unsignalled.
+fn empty_send_wr() -> ibv_send_wr {
+    // SAFETY: the struct and its unions are plain numbers and pointers, for which zeros are a value.
+    let mut raw: ibv_send_wr = unsafe { std::mem::zeroed() };
+    raw.opcode = ibv_wr_opcode::IBV_WR_SEND;
+    raw
+}
+
+/// Writes a list; returns its length.
+fn write_sges(places: &mut [MaybeUninit<ibv_sge>; MAX_SGE], sges: &[Sge]) -> i32 {
+    let mut count = 0;
+    for (place, sge) in places.iter_mut().zip(sges) {
+        place.write(raw_sge(sge));
+        count += 1;
+    }
+    count
+}
+
+fn raw_sge(sge: &Sge) -> ibv_sge {
+    ibv_sge { addr: sge.address, length: sge.len, lkey: sge.lkey.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Lkey, Rkey};
+    use crate::nic::Sges;
+
+    #[test]
+    fn a_work_request_keeps_all_that_it_says() {
+        let sges = Sges::one(Sge { address: 4096, len: 10, lkey: Lkey(3) });
+        let op = SendOp::Write { address: 1 << 40, rkey: Rkey(9) };
+        let wr = SendWr { id: WrId(5), op, sges, signal: Signal::Yes, inline: Inline::Yes };
+        let raw = send_wr(&wr, null_mut(), 1, null_mut());
+        let flags = ibv_send_flags::IBV_SEND_SIGNALED | ibv_send_flags::IBV_SEND_INLINE;
+        assert_eq!((raw.wr_id, raw.num_sge, raw.send_flags), (5, 1, flags.0));
+        assert_eq!(raw.opcode, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
+        // SAFETY: the work request is a Write, so this is the union's part that was written.
+        let target = unsafe { raw.wr.rdma };
+        assert_eq!((target.remote_addr, target.rkey), (1 << 40, 9));
+        let plain = SendWr { op: SendOp::Send, signal: Signal::No, inline: Inline::No, ..wr };
+        let raw = send_wr(&plain, null_mut(), 1, null_mut());
+        assert_eq!((raw.opcode, raw.send_flags), (ibv_wr_opcode::IBV_WR_SEND, 0));
+    }
+}
