@@ -54,7 +54,11 @@ impl Net {
     }
 
     pub(crate) fn with(profile: Profile, seed: u64, configs: [RdmaConfig; 2]) -> Self {
-        let fabric = Fabric::new(FabricConfig { profile, ..FabricConfig::new(seed) });
+        Self::over(FabricConfig { profile, ..FabricConfig::new(seed) }, configs)
+    }
+
+    pub(crate) fn over(config: FabricConfig, configs: [RdmaConfig; 2]) -> Self {
+        let fabric = Fabric::new(config);
         let hosts = ["near", "far"].map(|name| fabric.host(name));
         let [near, far] = configs;
         let transports = [

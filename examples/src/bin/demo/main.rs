@@ -80,7 +80,9 @@ async fn explain(window: Duration) {
     // Asked instead of written down, so that this line is true of every version.
     match verbwire::connect("rdma://127.0.0.1:7000").await {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
-            println!("RDMA: not in this build; rdma:// comes with part 3 of ten, see README.md.");
+            println!(
+                "RDMA: not in this build; the feature rdma has a preview of rdma://, see README.md."
+            );
         }
         Err(error) => println!("RDMA: {error}."),
         Ok(_) => println!("RDMA: rdma://127.0.0.1:7000 answers."),
