@@ -138,7 +138,7 @@ async fn idle_connections_send_nothing() {
         let far = far.clone();
         async move { receive(&far).await }
     });
-    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     // Two HELLOs, and four requests: less than a quarter of the window owes no CREDIT.
     assert_eq!(net.fabric.counters().sends, 6);
     net.close([&near, &far]).await;
