@@ -149,3 +149,6 @@ impl Drop for Driver {
         self.shared.end(&cause);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
