@@ -85,7 +85,7 @@ pub enum WireError {
 }
 
 /// The longest beginning of `text` of at most `max` bytes that ends at a character.
-pub(crate) fn cut(text: &str, max: usize) -> &str {
+pub fn cut(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }

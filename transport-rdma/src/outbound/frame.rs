@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut, Bytes};
 use verbwire_core::buf::{Body, BodyReader};
 use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::wire::header::Flags;
-use verbwire_core::wire::{HEADER_LEN, Header, Kind, head};
+use verbwire_core::wire::{HEADER_LEN, Header, Kind, cut, head};
 use verbwire_core::{Error, ErrorKind};
 
 use super::queues::OutboundLimits;
@@ -125,7 +125,7 @@ pub(super) fn sendable(mut message: Message, limits: &OutboundLimits) -> Result<
     let room = room.min(limits.frame_body);
     if let (Head::GoAway { .. }, true) = (&message.head, body > room) {
         let words = String::from_utf8_lossy(&message.body.into_bytes()).into_owned();
-        let end = (0..=room).rev().find(|at| words.is_char_boundary(*at)).unwrap_or(0);
+        let end = cut(&words, room).len();
         message.body = Body::from(Bytes::from(words).slice(..end));
     }
     Ok(message)

@@ -9,6 +9,8 @@
 //!
 //! Everything else is in HELLO. A refusal carries words instead.
 
+use verbwire_core::wire::cut;
+
 use crate::nic::MAX_PRIVATE_DATA;
 
 const MAGIC: [u8; 4] = *b"VWRD";
@@ -67,11 +69,7 @@ impl Greeting {
 
 /// The words of a refusal, cut to what private data can carry.
 pub(crate) fn refusal(words: &str) -> Vec<u8> {
-    let mut end = words.len().min(MAX_PRIVATE_DATA);
-    while !words.is_char_boundary(end) {
-        end -= 1;
-    }
-    words.as_bytes()[..end].to_vec()
+    cut(words, MAX_PRIVATE_DATA).as_bytes().to_vec()
 }
 
 #[cfg(test)]
