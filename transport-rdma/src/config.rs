@@ -38,6 +38,12 @@ pub struct RdmaConfig {
     /// Work requests that the send queue holds. 256: frames of both windows with as much again in reserve;
     /// the device's limit where that is lower. At least 2.
     pub send_depth: u32,
+    /// Completions that a shared completion queue holds; connections of a runtime share one as long as all their
+    /// work fits. 8192: two dozen connections of these defaults. Less than one connection needs gives each
+    /// its own; the device's limit where that is lower.
+    pub completion_queue_depth: u32,
+    /// How completions are waited for.
+    pub polling: Polling,
     /// Bytes up to which a frame travels in its work request, if the device can. 220: what the devices of
     /// today take without a second cache line of their own being fetched in turn.
     pub max_inline: usize,
@@ -67,6 +73,24 @@ pub struct RdmaConfig {
     pub poison: Poison,
 }
 
+/// How a runtime waits for completions of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Polling {
+    /// Sleeps until the device makes an event. The default: it takes no processor that others could use.
+    Events,
+    /// Polls an empty queue some more times before it sleeps, at most this often in a row; more while that finds
+    /// something, less while it does not. Other tasks of the runtime run in between. For processors to spare:
+    /// a completion that is found this way costs no system call and no wake-up.
+    Adaptive {
+        /// Polls in vain, at most. 64 take some ten microseconds.
+        most: u32,
+    },
+    /// Never sleeps: keeps a worker of the runtime busy as long as there is a connection. For runtimes whose
+    /// workers have processors of their own.
+    Busy,
+}
+
 impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
@@ -75,6 +99,8 @@ impl Default for RdmaConfig {
             eager_len: 8 << 10,
             staging_buffers: 40,
             send_depth: 256,
+            completion_queue_depth: 8192,
+            polling: Polling::Events,
             max_inline: 220,
             send_queue_messages: 1024,
             send_queue_bytes: 64 << 20,

@@ -1,23 +1,22 @@
-//! What all connections over one device share: the protection domain and registered memory.
+//! What all connections over one device share: the protection domain, registered memory and the reactors.
 //!
 //! Each connection has a slab of its own for its receives and its sends. What it was promised is there
 //! whatever other connections do, and credits never count a buffer that somebody else may take. When a
 //! connection has ended and all its buffers are back, its slab serves the next one, without being registered
 //! anew.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::config::RdmaConfig;
 use crate::memory::{Pool, Slab};
-use crate::nic::{Access, Nic, NicError};
-use crate::work::ConnectionNumber;
+use crate::nic::{Access, Depths, Nic, NicError};
+use crate::reactor::{ReactorCounts, Reactors, Share};
 
-/// A device and its slabs.
+/// A device with its slabs and reactors.
 pub(crate) struct Device {
     nic: Arc<dyn Nic>,
     slabs: Mutex<Slabs>,
-    connections: AtomicU32,
+    reactors: Reactors,
 }
 
 #[derive(Default)]
@@ -41,16 +40,20 @@ pub struct BufferCounts {
 
 impl Device {
     pub(crate) fn new(nic: Arc<dyn Nic>) -> Self {
-        Self { nic, slabs: Mutex::default(), connections: AtomicU32::new(0) }
+        Self { nic, slabs: Mutex::default(), reactors: Reactors::default() }
     }
 
     pub(crate) fn nic(&self) -> &Arc<dyn Nic> {
         &self.nic
     }
 
-    /// A number that no other connection of this device has had lately.
-    pub(crate) fn number_connection(&self) -> ConnectionNumber {
-        ConnectionNumber::new(self.connections.fetch_add(1, Ordering::Relaxed))
+    /// A share of a completion queue for a new connection, polled by the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// The device has no queue that is deep enough.
+    pub(crate) fn admit(&self, depths: Depths, config: &RdmaConfig) -> Result<Share, NicError> {
+        self.reactors.admit(&*self.nic, depths, config)
     }
 
     /// The slab of a new connection.
@@ -76,6 +79,11 @@ impl Device {
         slabs.all.retain(|pool| pool.strong_count() > 0);
         slabs.all.push(Arc::downgrade(&pool));
         Ok(pool)
+    }
+
+    /// Adds what this device's reactors did to `counts`.
+    pub(crate) fn count_reactors(&self, counts: &mut ReactorCounts) {
+        self.reactors.count(counts);
     }
 
     /// Adds this device's buffers to `counts`.

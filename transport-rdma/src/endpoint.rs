@@ -1,5 +1,5 @@
-//! The queue pair of a connection with everything that must outlive its work: completion queue, buffers, and
-//! the connection manager's view of it.
+//! The queue pair of a connection with everything that must outlive its work: its share of a completion queue,
+//! buffers, and the connection manager's view of it.
 //!
 //! The connection's poster and its receiver hold the endpoint; when both have let it go, its end begins by
 //! itself ([`teardown`]): on the runtime of who did that last, else on the one that it was connected on. It
@@ -19,7 +19,8 @@ use crate::config::RdmaConfig;
 use crate::device::{Device, Lease};
 use crate::error;
 use crate::memory::{CpuBuf, NicAccess, NicBuf};
-use crate::nic::{CmConnection, Cq, Depths, NicError, Qp, Wc, Wire};
+use crate::nic::{CmConnection, Depths, NicError, Qp, Wc, Wire};
+use crate::reactor::Share;
 use crate::reaper::Reaper;
 use crate::work::Work;
 
@@ -28,7 +29,8 @@ use teardown::Teardown;
 /// See the module.
 pub(crate) struct Endpoint {
     qp: Arc<dyn Qp>,
-    cq: Arc<dyn Cq>,
+    /// `None` only when `self` is about to drop.
+    share: Option<Share>,
     work: Mutex<Work>,
     /// `None` until the connection stands.
     events: Mutex<Option<Box<dyn CmConnection>>>,
@@ -67,17 +69,17 @@ impl Endpoint {
             send: config.send_depth.min(capabilities.max_wr),
             recv: config.receives().min(capabilities.max_wr),
         };
-        let cq = nic
-            .create_cq(depths.send + depths.recv)
-            .map_err(setup("making the completion queue of a connection"))?;
-        let qp = nic.create_qp(&cq, depths).map_err(setup("making a queue pair"))?;
+        let share = device
+            .admit(depths, config)
+            .map_err(setup("finding room on a completion queue for a connection"))?;
+        let qp = nic.create_qp(share.cq(), depths).map_err(setup("making a queue pair"))?;
         let (open, destroyed) = watch::channel(());
         let max_inline = config.max_inline.min(capabilities.max_inline);
         // From here on the endpoint's own end cleans up.
         let mut endpoint = Self {
             qp,
-            cq,
-            work: Mutex::new(Work::new(device.number_connection(), max_inline)),
+            work: Mutex::new(Work::new(share.number(), max_inline)),
+            share: Some(share),
             events: Mutex::new(None),
             lease: None,
             bounds: Bounds { close: config.close_timeout, drain: config.drain_timeout },
@@ -161,18 +163,21 @@ impl Endpoint {
         self.qp.post_send(&[wr]).map_err(|error| error::lost("saying HELLO", error))
     }
 
-    /// Appends up to `max` completions to `out`.
+    /// Appends up to `max` completions to `out`; ready when there are some. One task waits at a time.
     ///
     /// # Errors
     ///
-    /// The queue is lost.
-    pub(crate) fn poll_cq(&self, out: &mut Vec<Wc>, max: usize) -> Result<usize, NicError> {
-        self.cq.poll(out, max)
-    }
-
-    /// The completion queue, to wait on.
-    pub(crate) fn cq(&self) -> &dyn Cq {
-        &*self.cq
+    /// The completion queue is lost.
+    pub(crate) fn poll_completions(
+        &self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<Wc>,
+        max: usize,
+    ) -> Poll<Result<(), NicError>> {
+        match &self.share {
+            Some(share) => share.poll(cx, out, max),
+            None => Poll::Pending,
+        }
     }
 
     /// Ready when the peer or the device has ended the connection.

@@ -77,35 +77,23 @@ pub(crate) async fn exchange(
 
 /// Waits for the first message, and takes no completion behind it.
 fn poll_hello(endpoint: &Endpoint, peer: &str, cx: &mut Context<'_>) -> Poll<Result<Hello, Error>> {
-    let lost = |error| error::lost("saying HELLO", error);
     let mut completions = Vec::with_capacity(1);
-    loop {
-        // Arming a queue that holds completions gives no event: arm, look, then wait.
-        endpoint.cq().arm().map_err(lost)?;
-        while endpoint.poll_cq(&mut completions, 1).map_err(lost)? > 0 {
-            for wc in completions.drain(..) {
-                let completed = endpoint.work().complete(&wc);
-                match completed {
-                    Completed::Received(buf, len) => return Poll::Ready(decode(&buf[..len], peer)),
-                    Completed::Failed(status) => return Poll::Ready(Err(error::failed(status))),
-                    Completed::HelloSent | Completed::Sent(_) | Completed::Stray => {}
-                }
+    while let Poll::Ready(taken) = endpoint.poll_completions(cx, &mut completions, 1) {
+        taken.map_err(|error| error::lost("saying HELLO", error))?;
+        for wc in completions.drain(..) {
+            let completed = endpoint.work().complete(&wc);
+            match completed {
+                Completed::Received(buf, len) => return Poll::Ready(decode(&buf[..len], peer)),
+                Completed::Failed(status) => return Poll::Ready(Err(error::failed(status))),
+                Completed::HelloSent | Completed::Sent(_) | Completed::Stray => {}
             }
         }
-        if let Poll::Ready(event) = endpoint.cq().poll_event(cx) {
-            event.map_err(lost)?;
-            continue;
-        }
-        return match endpoint.poll_disconnected(cx) {
-            Poll::Ready(cause) => {
-                let message = format!(
-                    "{peer} ended the connection before it said HELLO; its log may say why"
-                );
-                Poll::Ready(Err(Error::with_source(ErrorKind::Lost, message, cause)))
-            }
-            Poll::Pending => Poll::Pending,
-        };
     }
+    endpoint.poll_disconnected(cx).map(|cause| {
+        let message =
+            format!("{peer} ended the connection before it said HELLO; its log may say why");
+        Err(Error::with_source(ErrorKind::Lost, message, cause))
+    })
 }
 
 fn decode(message: &[u8], peer: &str) -> Result<Hello, Error> {

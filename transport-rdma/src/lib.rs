@@ -8,8 +8,8 @@
 //! * [`proto`]: the rules of credits and send queues.
 //!
 //! What is where, in the order in which a message travels: `outbound` chooses what goes out, `poster` encodes
-//! it into registered memory and posts it, `work` owns every buffer in flight, `receiver` takes
-//! completions, `decoder` turns frames into messages. `endpoint` is the queue pair with all that must outlive
+//! it into registered memory and posts it, `work` owns every buffer in flight, `reactor` polls completion
+//! queues, `receiver` takes a connection's completions, `decoder` turns frames into messages. `endpoint` is the queue pair with all that must outlive
 //! its work, and how it ends; `connection` ties them together. `outbound` and `decoder` are pure: they
 //! know no NIC, no clock and no task.
 //!
@@ -35,6 +35,7 @@ mod outbound;
 mod poster;
 pub mod proto;
 mod rdma;
+mod reactor;
 mod reaper;
 mod receiver;
 #[cfg(feature = "verbs")]
@@ -42,9 +43,10 @@ mod receiver;
 pub mod verbs;
 mod work;
 
-pub use config::RdmaConfig;
+pub use config::{Polling, RdmaConfig};
 pub use device::BufferCounts;
 #[cfg(feature = "fabric")]
 pub use fabric_transport::{FabricTransport, Published};
 pub use rdma::RdmaTransport;
+pub use reactor::ReactorCounts;
 pub use reaper::{InPlace, Reaper};

@@ -63,7 +63,8 @@ pub trait Nic: Send + Sync + 'static {
     /// The limit on locked memory, or on registrations, is reached.
     fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError>;
 
-    /// Makes a completion queue for `depth` completions.
+    /// Makes a completion queue for `depth` completions. Its events are waited for on the runtime that this is
+    /// called on.
     ///
     /// # Errors
     ///
@@ -95,7 +96,8 @@ pub trait Cq: Send + Sync + 'static {
     /// As for [`poll`](Self::poll).
     fn arm(&self) -> Result<(), NicError>;
 
-    /// Waits for an event after [`arm`](Self::arm), and takes every event that is there.
+    /// Waits for the event that an [`arm`](Self::arm) asked for, and takes it. To be armed again only after that, or
+    /// when the event is given up for lost: then one more may come.
     ///
     /// # Errors
     ///
@@ -250,12 +252,21 @@ pub struct Capabilities {
     pub max_read_sge: usize,
     /// Bytes that a send can carry in the work request itself.
     pub max_inline: usize,
+    /// Sends of each queue pair that its own side of the seam posts besides the caller's.
+    pub own_sends: u32,
     /// Whether fetch-add and compare-swap work.
     pub atomics: Support,
     /// Whether memory windows of type 2 work.
     pub memory_windows: Support,
     /// Whether Writes can carry immediate data.
     pub write_with_immediate: Support,
+}
+
+impl Capabilities {
+    /// Completions that a queue pair of these depths can have outstanding: what it takes of a completion queue.
+    pub fn completions(&self, depths: Depths) -> u32 {
+        depths.send.saturating_add(depths.recv).saturating_add(self.own_sends)
+    }
 }
 
 /// Whether a device can do something.

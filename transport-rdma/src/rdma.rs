@@ -24,6 +24,7 @@ use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
 use crate::proto::send_queue::SendQueue;
+use crate::reactor::ReactorCounts;
 use crate::reaper::Reaper;
 use crate::receiver::Receiver;
 
@@ -60,6 +61,13 @@ impl RdmaTransport {
         let reaper = Arc::new(reaper);
         let shared = Shared { scheme, config, devices: Mutex::default(), landing, reaper };
         Self { cm, shared: Arc::new(shared) }
+    }
+
+    /// What its completion queues did so far.
+    pub fn reactors(&self) -> ReactorCounts {
+        let mut counts = ReactorCounts::default();
+        self.shared.devices().iter().for_each(|device| device.count_reactors(&mut counts));
+        counts
     }
 
     /// The registered buffers of all its connections. When all have ended, all buffers are free.

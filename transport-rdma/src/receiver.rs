@@ -19,7 +19,7 @@ use crate::decoder::{Account, FrameDecoder};
 use crate::endpoint::Endpoint;
 use crate::error;
 use crate::memory::CpuBuf;
-use crate::nic::{NicError, Wc, WcStatus};
+use crate::nic::{Wc, WcStatus};
 use crate::work::Completed;
 
 /// Completions taken at a time. 32: what a processor's cache holds with their frames' heads.
@@ -34,18 +34,10 @@ pub(crate) struct Receiver {
     endpoint: Arc<Endpoint>,
     decoder: FrameDecoder,
     placement: Arc<dyn PlacementHook>,
-    armed: Armed,
     /// Memory for batches.
     completions: Vec<Wc>,
     buffers: Vec<CpuBuf>,
     end: Option<End>,
-}
-
-/// Whether the next completion makes an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Armed {
-    Yes,
-    No,
 }
 
 /// Why nothing more is received. Found behind messages, it is reported by the poll after theirs.
@@ -82,7 +74,6 @@ impl Receiver {
             endpoint,
             decoder,
             placement,
-            armed: Armed::No,
             completions: Vec::with_capacity(BATCH),
             buffers: Vec::with_capacity(BATCH),
             end: None,
@@ -125,32 +116,19 @@ impl Receiver {
         cx: &mut Context<'_>,
         received: &mut Vec<Incoming>,
     ) -> Poll<Result<Progress, Error>> {
-        loop {
-            let mut completions = mem::take(&mut self.completions);
-            let polled = self.endpoint.poll_cq(&mut completions, BATCH);
-            let progress = self.take(&completions, received);
-            let is_empty = completions.is_empty();
-            completions.clear();
-            self.completions = completions;
-            if !is_empty {
-                return Poll::Ready(Ok(progress));
+        let mut completions = mem::take(&mut self.completions);
+        let polled = self.endpoint.poll_completions(cx, &mut completions, BATCH);
+        let progress = self.take(&completions, received);
+        completions.clear();
+        self.completions = completions;
+        match polled {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(progress)),
+            Poll::Ready(Err(lost)) => {
+                // A device that goes takes its queues along, and its own words say more.
+                self.look_for_cause(cx);
+                Poll::Ready(Err(self.ended_by(error::lost("polling for completions", lost))))
             }
-            if let Err(error) = polled {
-                return Poll::Ready(Err(
-                    self.ended_by(error::lost("polling for completions", error))
-                ));
-            }
-            if let Poll::Ready(error) = self.poll_end(cx) {
-                return Poll::Ready(Err(error));
-            }
-            match self.poll_wait(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => {
-                    let cause = error::lost("waiting for completions", error);
-                    return Poll::Ready(Err(self.ended_by(cause)));
-                }
-                Poll::Pending => return Poll::Pending,
-            }
+            Poll::Pending => self.poll_end(cx).map(Err),
         }
     }
 
@@ -162,13 +140,18 @@ impl Receiver {
         }
     }
 
-    /// Ready with the reason when there is nothing more to wait for.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+    /// Asks the connection manager and the device, as long as nobody else has said why the connection ended.
+    fn look_for_cause(&mut self, cx: &mut Context<'_>) {
         if let None | Some(End::Lost(Cause::Flushed, _)) = self.end
             && let Poll::Ready(cause) = self.endpoint.poll_disconnected(cx)
         {
             self.lost(error::disconnected(cause, self.decoder.open_bodies()));
         }
+    }
+
+    /// Ready with the reason when there is nothing more to wait for.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        self.look_for_cause(cx);
         let flushed = self.endpoint.work().receives.is_empty();
         match &mut self.end {
             None => Poll::Pending,
@@ -183,20 +166,6 @@ impl Receiver {
                 })
             }
         }
-    }
-
-    /// Waits for more completions. Armed only before it waits, and then the queue is polled once more: what
-    /// came between makes no event.
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NicError>> {
-        if self.armed == Armed::No {
-            self.armed = Armed::Yes;
-            return Poll::Ready(self.endpoint.cq().arm());
-        }
-        if let Poll::Ready(event) = self.endpoint.cq().poll_event(cx) {
-            self.armed = Armed::No;
-            return Poll::Ready(event);
-        }
-        Poll::Pending
     }
 
     /// Takes a batch of completions.

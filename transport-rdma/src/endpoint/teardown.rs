@@ -5,8 +5,8 @@
 //!   2  disconnect; move the queue pair to the error state
 //!   3  take flushed work back                        at most drain_timeout
 //!   4  destroy the queue pair                        by the reaper: it may block
-//!   5  poll once more; what still comes is known by its id and dropped
-//!   6  release the buffers that did not come back
+//!   5  release the buffers that did not come back
+//!   6  leave the completion queue; what still comes is known by its id and dropped
 //! ```
 //!
 //! Nobody waits for more than that: a receive that is posted in the error state never completes, some
@@ -17,14 +17,15 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Bounds, Endpoint};
 use crate::device::Lease;
-use crate::nic::{CmConnection, Cq, Qp};
+use crate::nic::{CmConnection, Qp};
+use crate::reactor::Share;
 use crate::reaper::Reaper;
 use crate::work::{Completed, Work};
 
@@ -34,7 +35,6 @@ const BATCH: usize = 64;
 /// What is left of an endpoint.
 pub(super) struct Teardown {
     qp: Arc<dyn Qp>,
-    cq: Arc<dyn Cq>,
     /// `None` if the connection never stood, or is disconnected.
     events: Option<Box<dyn CmConnection>>,
     bounds: Bounds,
@@ -45,20 +45,33 @@ pub(super) struct Teardown {
     is_dead: bool,
 }
 
+/// What a look at the completion queue gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Some,
+    /// It gives nothing any more.
+    Lost,
+}
+
 /// What may be released only when the queue pair is destroyed. Dropped before, its buffers are leaked.
 struct Remains {
     work: Work,
     lease: Option<Lease>,
+    share: Option<Share>,
     open: Option<watch::Sender<()>>,
 }
 
 impl Teardown {
     pub(super) fn new(endpoint: &mut Endpoint) -> Self {
         let work = endpoint.work().take();
-        let remains = Remains { work, lease: endpoint.lease.take(), open: endpoint.open.take() };
+        let remains = Remains {
+            work,
+            lease: endpoint.lease.take(),
+            share: endpoint.share.take(),
+            open: endpoint.open.take(),
+        };
         Self {
             qp: Arc::clone(&endpoint.qp),
-            cq: Arc::clone(&endpoint.cq),
             events: endpoint.events().take(),
             bounds: endpoint.bounds,
             reaper: Arc::clone(&endpoint.reaper),
@@ -93,35 +106,30 @@ impl Teardown {
     /// Takes completions until `is_done`, or until there is no queue to take them from.
     fn poll_until(&mut self, cx: &mut Context<'_>, is_done: impl Fn(&Self) -> bool) -> Poll<()> {
         loop {
-            // Arming a queue that holds completions gives no event: arm, look, then wait.
-            if self.cq.arm().is_err() {
-                return Poll::Ready(());
-            }
-            while self.take_completions() > 0 {}
+            let taken = self.poll_completions(cx);
             if let Some(events) = &mut self.events {
                 self.is_dead |= events.poll_disconnected(cx).is_ready();
             }
-            if is_done(self) {
+            // What is in flight on a lost queue comes back by destruction.
+            if is_done(self) || taken == Poll::Ready(Taken::Lost) {
                 return Poll::Ready(());
             }
-            match self.cq.poll_event(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_lost)) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
-            }
+            ready!(taken);
         }
     }
 
-    fn take_completions(&mut self) -> usize {
+    fn poll_completions(&mut self, cx: &mut Context<'_>) -> Poll<Taken> {
+        let Some(Remains { work, share: Some(share), .. }) = &mut self.remains else {
+            return Poll::Ready(Taken::Lost);
+        };
         let mut taken = Vec::new();
-        // A lost queue gives nothing; what is in flight then comes back by destruction.
-        let count = self.cq.poll(&mut taken, BATCH).unwrap_or(0);
-        if let Some(remains) = &mut self.remains {
-            for wc in &taken {
-                self.is_dead |= matches!(remains.work.complete(wc), Completed::Failed(_));
-            }
+        if ready!(share.poll(cx, &mut taken, BATCH)).is_err() {
+            return Poll::Ready(Taken::Lost);
         }
-        count
+        for wc in &taken {
+            self.is_dead |= matches!(work.complete(wc), Completed::Failed(_));
+        }
+        Poll::Ready(Taken::Some)
     }
 
     fn disconnect(&mut self) {
@@ -135,14 +143,9 @@ impl Teardown {
 impl Drop for Teardown {
     fn drop(&mut self) {
         self.disconnect();
-        let (qp, cq, remains) = (Arc::clone(&self.qp), Arc::clone(&self.cq), self.remains.take());
+        let (qp, remains) = (Arc::clone(&self.qp), self.remains.take());
         self.reaper.run(Box::new(move || {
             qp.destroy();
-            let mut late = Vec::new();
-            // Nothing in them is needed: they are taken so that they do not stay in a shared queue.
-            while cq.poll(&mut late, BATCH).is_ok_and(|count| count > 0) {
-                late.clear();
-            }
             remains.into_iter().for_each(Remains::release);
         }));
     }
@@ -153,6 +156,7 @@ impl Remains {
     fn release(mut self) {
         self.work.release();
         drop(self.lease);
+        drop(self.share);
         drop(self.open);
     }
 }

@@ -76,6 +76,7 @@ impl Profile {
             max_sge,
             max_read_sge,
             max_inline,
+            own_sends: 0,
             atomics,
             memory_windows,
             write_with_immediate,

@@ -60,6 +60,23 @@ impl<T: Descriptor> Readable<T> {
         self.fd.get_ref()
     }
 
+    /// Reads once, and waits if there is nothing. For descriptors that hold one thing at most: what would be
+    /// left is seen only with the next thing.
+    pub(super) fn poll_one<R>(
+        &self,
+        cx: &mut TaskContext<'_>,
+        read: impl Fn(&T) -> Result<Read<R>, CallError>,
+    ) -> Poll<Result<R, CallError>> {
+        loop {
+            let mut guard = ready!(self.fd.poll_read_ready(cx)).map_err(waiting_failed)?;
+            let taken = read(guard.get_inner())?;
+            guard.clear_ready();
+            if let Read::Something(value) = taken {
+                return Poll::Ready(Ok(value));
+            }
+        }
+    }
+
     /// Reads until there is something, or waits.
     pub(super) fn poll<R>(
         &self,
@@ -67,16 +84,18 @@ impl<T: Descriptor> Readable<T> {
         read: impl Fn(&T) -> Result<Read<R>, CallError>,
     ) -> Poll<Result<R, CallError>> {
         loop {
-            let mut guard = ready!(self.fd.poll_read_ready(cx)).map_err(|error| {
-                let errno = Errno(error.raw_os_error().unwrap_or(libc::ECANCELED));
-                CallError { call: "waiting for a descriptor of verbs", errno }
-            })?;
+            let mut guard = ready!(self.fd.poll_read_ready(cx)).map_err(waiting_failed)?;
             match read(guard.get_inner())? {
                 Read::Something(value) => return Poll::Ready(Ok(value)),
                 Read::Empty => guard.clear_ready(),
             }
         }
     }
+}
+
+fn waiting_failed(error: io::Error) -> CallError {
+    let errno = Errno(error.raw_os_error().unwrap_or(libc::ECANCELED));
+    CallError { call: "waiting for a descriptor of verbs", errno }
 }
 
 /// Turns `EAGAIN` into "empty".

@@ -97,16 +97,10 @@ impl RawCq {
         zero_or_errno("ibv_req_notify_cq", returned)
     }
 
-    /// Takes every event of `channel`, whose only queue this is.
-    fn drain(&self, channel: &CompChannel) -> Result<Read<()>, CallError> {
-        let mut taken = 0;
-        while let Read::Something(_this) = channel.read()? {
-            taken += 1;
-        }
-        if taken == 0 {
-            return Ok(Read::Empty);
-        }
-        self.unacked.fetch_add(taken, Ordering::Relaxed);
+    /// Takes an event of `channel`, whose only queue this is.
+    fn take_event(&self, channel: &CompChannel) -> Result<Read<()>, CallError> {
+        let Read::Something(_this) = channel.read()? else { return Ok(Read::Empty) };
+        self.unacked.fetch_add(1, Ordering::Relaxed);
         Ok(Read::Something(()))
     }
 
@@ -190,9 +184,10 @@ impl Cq for VerbsCq {
     }
 
     fn poll_event(&self, cx: &mut TaskContext<'_>) -> Poll<Result<(), NicError>> {
-        self.fate.check()?;
+        self.fate.poll_lost(cx)?;
         let Parts { queue, channel } = self.parts();
-        ready!(channel.poll(cx, |channel| queue.drain(channel)))?;
+        // One arming makes one event, so that reading until there is none would only cost a call.
+        ready!(channel.poll_one(cx, |channel| queue.take_event(channel)))?;
         queue.ack(ACK_BATCH);
         Poll::Ready(Ok(()))
     }

@@ -1,7 +1,7 @@
 //! What a device says of itself, told to those whom it concerns.
 //!
 //! Owns the list of a device's connections and completion queues. The events' thread tells them that they
-//! are over; a connection asks with [`Watch::poll`], a completion queue looks at its [`CqFate`]. No unsafe code.
+//! are over; a connection asks with [`Watch::poll`], a completion queue with its [`CqFate`]. No unsafe code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -41,12 +41,37 @@ struct Seat {
 #[derive(Default)]
 pub(super) struct CqFate {
     lost: OnceLock<NicError>,
+    /// Who waits for events of the queue.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl CqFate {
     /// Errs for ever once the device has said so.
     pub(super) fn check(&self) -> Result<(), NicError> {
         self.lost.get().map_or(Ok(()), |lost| Err(lost.clone()))
+    }
+
+    /// The same; who waits for events is woken when it changes.
+    pub(super) fn poll_lost(&self, cx: &mut Context<'_>) -> Result<(), NicError> {
+        let mut waker = self.waker();
+        let stale = match &*waker {
+            Some(known) if known.will_wake(cx.waker()) => None,
+            _ => waker.replace(cx.waker().clone()),
+        };
+        drop(waker);
+        // A waker's own drop may run anything: not under the lock.
+        drop(stale);
+        self.check()
+    }
+
+    fn lose(&self, lost: &NicError) {
+        let _first_stays = self.lost.set(lost.clone());
+        let waker = self.waker().take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,7 +95,12 @@ impl Fates {
     /// A completion queue that exists from now on.
     pub(super) fn add_cq(&self, key: CqKey) -> Arc<CqFate> {
         let fate = Arc::new(CqFate::default());
-        self.list().cqs.insert(key, Arc::downgrade(&fate));
+        let mut list = self.list();
+        list.cqs.insert(key, Arc::downgrade(&fate));
+        if let Some(gone) = &list.gone {
+            fate.lose(&NicError { verb: "ibv_create_cq", reason: gone.to_string() });
+        }
+        drop(list);
         fate
     }
 
@@ -84,10 +114,17 @@ impl Fates {
         self.list().gone.clone()
     }
 
-    /// The device is gone: all connections end, and new ones at once.
+    /// The device is gone: all connections and completion queues end, and new ones at once.
     pub(super) fn end_device(&self, cause: &Error) {
-        self.list().gone.get_or_insert_with(|| cause.clone());
+        let fates: Vec<_> = {
+            let mut list = self.list();
+            list.gone.get_or_insert_with(|| cause.clone());
+            list.cqs.values().filter_map(Weak::upgrade).collect()
+        };
+        // First, so that connections hear the device's words before they hear that their queue is lost.
         self.end(cause, |_| true);
+        let lost = NicError { verb: "ibv_poll_cq", reason: cause.to_string() };
+        fates.iter().for_each(|fate| fate.lose(&lost));
     }
 
     /// All connections of now end.
@@ -104,7 +141,7 @@ impl Fates {
     pub(super) fn end_cq(&self, key: CqKey, lost: &NicError, cause: &Error) {
         let fate = self.list().cqs.get(&key).and_then(Weak::upgrade);
         if let Some(fate) = fate {
-            let _first_stays = fate.lost.set(lost.clone());
+            fate.lose(lost);
         }
         self.end(cause, |seat| seat.cq == key);
     }

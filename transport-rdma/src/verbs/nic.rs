@@ -171,25 +171,20 @@ impl Nic for VerbsNic {
     fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError> {
         const VERB: &str = "ibv_create_cq";
         let max = self.capabilities.max_cqe;
-        let wanted = depth.saturating_add(NUDGES);
-        if depth == 0 || wanted > max {
+        if depth == 0 || depth > max {
             let device = &self.capabilities.device;
             let reason = format!(
-                "{wanted} completions were asked for and {device} holds 1 to {max} in a queue: lower the \
+                "{depth} completions were asked for and {device} holds 1 to {max} in a queue: lower the \
                  windows and the send depth"
             );
             return Err(NicError { verb: VERB, reason });
         }
-        Ok(Arc::new(VerbsCq::create(self.pd()?.context(), &self.fates, wanted)?))
+        Ok(Arc::new(VerbsCq::create(self.pd()?.context(), &self.fates, depth)?))
     }
 
     fn create_qp(&self, cq: &Arc<dyn Cq>, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
-        // On iWARP only: there the connecting side may have to say something twice.
-        let extra = match self.capabilities.wire {
-            Wire::Iwarp => NUDGES,
-            Wire::InfiniBand => 0,
-        };
-        let depths = Depths { send: depths.send.saturating_add(extra), ..depths };
+        let send = depths.send.saturating_add(self.capabilities.own_sends);
+        let depths = Depths { send, ..depths };
         let send_sges = u32::try_from(self.capabilities.max_sge).unwrap_or(1);
         let sizes = QpSizes { depths, send_sges, inline: self.inline };
         Ok(Arc::new(VerbsQp::create(&self.pd()?, cq, sizes, &self.fates)?))
@@ -244,6 +239,11 @@ fn capabilities(name: &str, wire: Wire, attributes: &ibv_device_attr, inline: u3
         max_sge: max_sge(attributes),
         max_read_sge: usize::try_from(attributes.max_sge_rd).unwrap_or(0),
         max_inline: inline as usize,
+        // On iWARP only: there the connecting side may have to say something twice.
+        own_sends: match wire {
+            Wire::Iwarp => NUDGES,
+            Wire::InfiniBand => 0,
+        },
         atomics: match attributes.atomic_cap {
             ibv_atomic_cap::IBV_ATOMIC_NONE => Support::No,
             _ => Support::Yes,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   bits 60..64  kind
-//!   bits 40..60  connection, counted per device; wraps
-//!   bits  0..40  sequence: of sends, how many there were before (wraps); of receives, generation and entry
+//!   bits 36..60  connection: generation and slot in its completion queue's table
+//!   bits  0..36  sequence: of sends, how many there were before (wraps); of receives, generation and entry
 //! ```
 //!
 //! A device may return an id late, twice, or after the queue pair is destroyed. The number in it then names
@@ -11,8 +11,9 @@
 
 use crate::nic::WrId;
 
-const SEQUENCE_BITS: u32 = 40;
-const CONNECTION_BITS: u32 = 20;
+const SEQUENCE_BITS: u32 = 36;
+const CONNECTION_BITS: u32 = 24;
+const SLOT_BITS: u32 = 12;
 
 /// Bits of [`WorkId::sequence`] that exist.
 pub(crate) const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
@@ -25,14 +26,24 @@ pub(crate) enum Kind {
     Receive,
 }
 
-/// A connection among those of its device.
+/// A connection among those of its completion queue: a slot, and which connection of those that had it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionNumber(u32);
 
 impl ConnectionNumber {
-    /// The connection that is the `count`th on its device.
-    pub(crate) fn new(count: u32) -> Self {
-        Self(count & ((1 << CONNECTION_BITS) - 1))
+    /// The first one in this slot; `None` if there are no more than 4096.
+    pub(crate) fn first(slot: usize) -> Option<Self> {
+        u32::try_from(slot).ok().filter(|slot| slot >> SLOT_BITS == 0).map(Self)
+    }
+
+    /// The next one in the same slot; wraps after 4096.
+    pub(crate) fn next(self) -> Self {
+        Self((self.0 + (1 << SLOT_BITS)) & ((1 << CONNECTION_BITS) - 1))
+    }
+
+    /// Where it is in the table.
+    pub(crate) fn slot(self) -> usize {
+        (self.0 & ((1 << SLOT_BITS) - 1)) as usize
     }
 }
 
@@ -78,8 +89,8 @@ mod tests {
     #[test]
     fn ids_come_back_as_they_were() {
         for kind in [Kind::Hello, Kind::Send, Kind::Receive] {
-            for (connection, sequence) in [(0, 0), (1, SEQUENCE_MASK), ((1 << 20) - 1, 7)] {
-                let connection = ConnectionNumber::new(connection);
+            for (connection, sequence) in [(0, 0), (1, SEQUENCE_MASK), ((1 << 24) - 1, 7)] {
+                let connection = ConnectionNumber(connection);
                 let id = WorkId { kind, connection, sequence };
                 assert_eq!(WorkId::decode(id.encode()), Some(id));
             }
@@ -91,5 +102,16 @@ mod tests {
         for number in [0, SEQUENCE_MASK, u64::MAX, 4 << 60] {
             assert_eq!(WorkId::decode(WrId(number)), None);
         }
+    }
+
+    #[test]
+    fn a_slot_has_many_connections_one_after_the_other() {
+        assert_eq!(ConnectionNumber::first(4096), None);
+        let first = ConnectionNumber::first(4095).expect("the last slot");
+        let numbers: Vec<_> =
+            std::iter::successors(Some(first), |number| Some(number.next())).take(4097).collect();
+        assert!(numbers.iter().all(|number| number.slot() == 4095));
+        assert!(numbers[1..4096].iter().all(|number| *number != first));
+        assert_eq!(numbers[4096], first);
     }
 }

@@ -22,8 +22,12 @@ fn pool(chunks: usize) -> Arc<Pool> {
     Pool::new(slab, Poison::Off)
 }
 
+fn connection(slot: usize) -> ConnectionNumber {
+    ConnectionNumber::first(slot).expect("a slot")
+}
+
 fn work() -> Work {
-    Work::new(ConnectionNumber::new(3), 0)
+    Work::new(connection(3), 0)
 }
 
 fn wc(id: WrId, result: Result<u32, WcStatus>) -> Wc {
@@ -80,7 +84,7 @@ fn a_length_beyond_the_buffer_is_cut() {
 #[test]
 fn completions_of_other_connections_are_strays() {
     let (pool, mut work) = (pool(2), work());
-    let mut other = Work::new(ConnectionNumber::new(4), 0);
+    let mut other = Work::new(connection(4), 0);
     let id = other.receives.push(buf(&pool)).id;
     work.receives.push(buf(&pool));
     for id in [id, WrId(0), WrId(u64::MAX)] {

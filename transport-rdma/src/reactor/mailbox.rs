@@ -1,0 +1,67 @@
+//! A connection's completions, between who polls the queue and who drives the connection.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::nic::{NicError, Wc};
+
+/// See the module. Never holds more than the connection's share of the queue.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    ready: VecDeque<Wc>,
+    waker: Option<Waker>,
+    /// Why nothing more comes.
+    lost: Option<NicError>,
+}
+
+impl Mailbox {
+    /// Puts a completion in. Returns who is to be woken: only the first since the mailbox was empty wakes.
+    pub(super) fn push(&self, wc: Wc) -> Option<Waker> {
+        let mut inner = self.inner();
+        inner.ready.push_back(wc);
+        if inner.ready.len() == 1 { inner.waker.clone() } else { None }
+    }
+
+    /// Nothing more comes. Returns who is to be woken.
+    pub(super) fn lose(&self, cause: &NicError) -> Option<Waker> {
+        let mut inner = self.inner();
+        inner.lost.get_or_insert_with(|| cause.clone());
+        inner.waker.clone()
+    }
+
+    /// See [`Share::poll`](super::Share::poll).
+    pub(super) fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<Wc>,
+        max: usize,
+    ) -> Poll<Result<(), NicError>> {
+        let mut inner = self.inner();
+        if !inner.ready.is_empty() {
+            let count = max.min(inner.ready.len());
+            out.extend(inner.ready.drain(..count));
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(lost) = &inner.lost {
+            return Poll::Ready(Err(lost.clone()));
+        }
+        let stale = match &inner.waker {
+            Some(known) if known.will_wake(cx.waker()) => None,
+            _ => inner.waker.replace(cx.waker().clone()),
+        };
+        drop(inner);
+        // A waker's own drop may run anything: not under the lock.
+        drop(stale);
+        Poll::Pending
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
