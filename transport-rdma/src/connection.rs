@@ -27,8 +27,9 @@ use verbwire_core::transport::{BoxFuture, Connection, Flush, Incoming, Outgoing,
 use verbwire_core::{Error, ErrorKind};
 
 use crate::error::ReceiveError;
-use crate::outbound::{EndKind, Outbound, Revoked};
+use crate::outbound::{EndKind, NextPost, Outbound, Revoked};
 use crate::poster::{Poster, SendQueue};
+use crate::reactor::Awaited;
 use crate::receiver::{Progress, Receiver};
 
 /// Batches of completions in one poll. 16: half a thousand frames; then other tasks have their turn.
@@ -150,7 +151,7 @@ impl RdmaConnection {
                 receiver.violated(violation.into());
             }
             // Credits go out before anybody looks at the messages.
-            self.post_now();
+            self.post_now(receiver);
             if received.len() > before {
                 return Poll::Ready(Ok(()));
             }
@@ -204,17 +205,23 @@ impl RdmaConnection {
             }
             PostState::Yielded => {
                 inbound.post = PostState::Idle;
-                self.post_now();
+                self.post_now(&mut inbound.receiver);
             }
         }
     }
 
     /// Posts as the driver. What has to wait for credits or slots is posted when completions bring them.
-    fn post_now(&self) {
+    fn post_now(&self, receiver: &mut Receiver) {
         self.driver.begin_write();
-        if self.post() == Posted::Blocked && self.queue.with_staged(|staged| staged.may_post()) {
-            self.driver.write_soon();
+        let mut awaited = Awaited::No;
+        if self.post() == Posted::Blocked {
+            match self.queue.with_staged(|staged| staged.next_post()) {
+                NextPost::Now => self.driver.write_soon(),
+                NextPost::AfterSends => awaited = Awaited::Yes,
+                NextPost::AfterCredits => {}
+            }
         }
+        receiver.await_sends(awaited);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::device::{Device, Lease};
 use crate::error;
 use crate::memory::{CpuBuf, NicAccess, NicBuf};
 use crate::nic::{CmConnection, Depths, NicError, Qp, Wc, Wire};
-use crate::reactor::Share;
+use crate::reactor::{Awaited, Share};
 use crate::reaper::Reaper;
 use crate::work::Work;
 
@@ -72,7 +72,7 @@ impl Endpoint {
         let share = device
             .admit(depths, config)
             .map_err(setup("finding room on a completion queue for a connection"))?;
-        let qp = nic.create_qp(share.cq(), depths).map_err(setup("making a queue pair"))?;
+        let qp = nic.create_qp(share.cqs(), depths).map_err(setup("making a queue pair"))?;
         let (open, destroyed) = watch::channel(());
         let max_inline = config.max_inline.min(capabilities.max_inline);
         // From here on the endpoint's own end cleans up.
@@ -161,6 +161,11 @@ impl Endpoint {
         let buf: NicBuf = buf.into_nic(NicAccess::Read);
         let wr = self.work().send_hello(buf, hello.len());
         self.qp.post_send(&[wr]).map_err(|error| error::lost("saying HELLO", error))
+    }
+
+    /// Says whether completions of sends are needed as soon as they come. Else they come with the next receive.
+    pub(crate) fn await_sends(&self, awaited: Awaited) {
+        self.share.iter().for_each(|share| share.await_sends(awaited));
     }
 
     /// Appends up to `max` completions to `out`; ready when there are some. One task waits at a time.

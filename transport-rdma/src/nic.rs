@@ -71,13 +71,12 @@ pub trait Nic: Send + Sync + 'static {
     /// `depth` exceeds the device's `max_cqe`, or the device is out of queues.
     fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError>;
 
-    /// Makes a queue pair whose sends and receives complete on `cq`. It is not connected yet; receives can be
-    /// posted at once.
+    /// Makes a queue pair whose work completes on `cqs`. It is not connected yet; receives can be posted at once.
     ///
     /// # Errors
     ///
     /// A depth exceeds the device's, or the device is out of queue pairs.
-    fn create_qp(&self, cq: &Arc<dyn Cq>, depths: Depths) -> Result<Arc<dyn Qp>, NicError>;
+    fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError>;
 }
 
 /// A completion queue with its completion channel.
@@ -106,6 +105,22 @@ pub trait Cq: Send + Sync + 'static {
 
     /// The implementation's own type, for [`Nic::create_qp`].
     fn as_any(&self) -> &dyn Any;
+}
+
+/// The completion queues of a queue pair.
+#[derive(Clone)]
+pub struct Cqs {
+    /// Where its sends complete.
+    pub send: Arc<dyn Cq>,
+    /// Where its receives complete; may be the same.
+    pub recv: Arc<dyn Cq>,
+}
+
+impl Cqs {
+    /// One queue for both.
+    pub fn one(cq: &Arc<dyn Cq>) -> Self {
+        Self { send: Arc::clone(cq), recv: Arc::clone(cq) }
+    }
 }
 
 /// A reliable connected queue pair.
@@ -260,13 +275,6 @@ pub struct Capabilities {
     pub memory_windows: Support,
     /// Whether Writes can carry immediate data.
     pub write_with_immediate: Support,
-}
-
-impl Capabilities {
-    /// Completions that a queue pair of these depths can have outstanding: what it takes of a completion queue.
-    pub fn completions(&self, depths: Depths) -> u32 {
-        depths.send.saturating_add(depths.recv).saturating_add(self.own_sends)
-    }
 }
 
 /// Whether a device can do something.

@@ -90,6 +90,16 @@ pub(crate) enum Next {
     End(EndKind),
 }
 
+/// When the next frame may go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NextPost {
+    Now,
+    /// When sends have completed: no slot or buffer is free.
+    AfterSends,
+    /// When the peer has a receive for it.
+    AfterCredits,
+}
+
 impl Outbound {
     /// An empty stage; `slots` counts free work requests and buffers, whichever are fewer.
     pub(crate) fn new(limits: OutboundLimits, credits: Credits, slots: SendQueue) -> Self {
@@ -210,10 +220,14 @@ impl Outbound {
         self.credits.handle_count(account.count)
     }
 
-    /// Whether a frame may go out now.
-    pub(crate) fn may_post(&self) -> bool {
+    /// When the next frame may go out, of a stage that has work.
+    pub(crate) fn next_post(&self) -> NextPost {
         let is_allowed = self.queues.has_frame(|class| self.credits.may_send(class));
-        self.slots.free() > 0 && (is_allowed || self.credits.poll_credit().is_some())
+        match (is_allowed || self.credits.poll_credit().is_some(), self.slots.free()) {
+            (false, _) => NextPost::AfterCredits,
+            (true, 0) => NextPost::AfterSends,
+            (true, _) => NextPost::Now,
+        }
     }
 
     fn has_work(&self) -> bool {

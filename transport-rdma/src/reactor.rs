@@ -3,14 +3,19 @@
 //! ```text
 //!   Reactors (of a device)
 //!     └► Reactor, one per runtime, and another when the entries of the first are spent
-//!          ├ a completion queue, its depth admitted in parts ([`Share`])
-//!          └ a task of that runtime, which polls it and waits for its events ([`task`])
-//!   Share (of a connection): so many entries of the queue, and a mailbox
+//!          ├ two completion queues, their depths admitted in parts ([`Share`])
+//!          └ a task of that runtime, which polls them and waits for their events ([`task`])
+//!   Share (of a connection): so many entries of both queues, and a mailbox
 //! ```
 //!
+//! Receives complete on one queue, sends on the other. Nobody needs to know at once that a send is done, unless it is
+//! the slot or the buffer that the next one waits for. So the queue of sends is polled along with the other one, and
+//! makes events only while somebody asks for them ([`Share::await_sends`]); on one queue each send that is signalled
+//! would wake a task for nothing, and on iWARP each longer one is.
+//!
 //! A queue never overflows: a connection is admitted only when all its work requests can complete at once. The
-//! queue is polled and its completions are put into mailboxes under one lock, so that nobody's completions change
-//! their order, whoever polls. A completion names its connection by slot and generation ([`WorkId`]); one for a
+//! queues are polled and their completions are put into mailboxes under one lock, so that nobody's completions change
+//! their order, whoever polls. A completion names its connection by slot and generation (`WorkId`); one for a
 //! connection that has left is counted and dropped.
 //!
 //! Owns no buffer, and knows no message.
@@ -18,6 +23,8 @@
 mod mailbox;
 mod table;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,11 +33,11 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::{Handle, Id};
 
 use crate::config::RdmaConfig;
-use crate::nic::{Cq, Depths, Nic, NicError, Wc};
+use crate::nic::{Cqs, Depths, Nic, NicError, Wc};
 use crate::work::ConnectionNumber;
 
 use mailbox::Mailbox;
-use table::Table;
+use table::{Look, Table};
 
 /// The reactors of a device.
 #[derive(Default)]
@@ -39,9 +46,9 @@ pub(crate) struct Reactors {
     list: Mutex<Vec<(Id, Weak<Reactor>)>>,
 }
 
-/// A completion queue with those who share it.
+/// Completion queues with those who share them.
 struct Reactor {
-    cq: Arc<dyn Cq>,
+    cqs: Cqs,
     table: Mutex<Table>,
     /// How to reach the task.
     task: Mutex<Option<Waker>>,
@@ -60,8 +67,8 @@ struct Counters {
 /// do not count any more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReactorCounts {
-    /// Completion queues.
-    pub queues: usize,
+    /// Reactors, with a completion queue for sends and one for receives each.
+    pub reactors: usize,
     /// Connections on them.
     pub connections: usize,
     /// Completions taken.
@@ -76,7 +83,7 @@ pub struct ReactorCounts {
 }
 
 impl Reactors {
-    /// A share of a queue for a queue pair of these depths, in the reactor of the current runtime.
+    /// A share of completion queues for a queue pair of these depths, in a reactor of the current runtime.
     ///
     /// # Errors
     ///
@@ -89,20 +96,23 @@ impl Reactors {
     ) -> Result<Share, NicError> {
         let runtime = Handle::current();
         let capabilities = nic.capabilities();
-        let entries = capabilities.completions(depths);
+        let send = depths.send.saturating_add(capabilities.own_sends);
+        let entries = Depths { send, ..depths };
         if let Some(share) = self.admit_to_known(runtime.id(), entries) {
             return Ok(share);
         }
-        let depth = config.completion_queue_depth.min(capabilities.max_cqe).max(entries);
-        // Two tasks that get here at once make a queue each: the next connections use both.
-        let reactor = Arc::new(Reactor::new(nic.create_cq(depth)?, depth));
-        let share = reactor.admit(entries).expect("a new queue is deep enough for its first share");
+        let depth = config.completion_queue_depth.min(capabilities.max_cqe);
+        let depths = Depths { send: depth.max(entries.send), recv: depth.max(entries.recv) };
+        let cqs = Cqs { send: nic.create_cq(depths.send)?, recv: nic.create_cq(depths.recv)? };
+        // Two tasks that get here at once make a reactor each: the next connections use both.
+        let reactor = Arc::new(Reactor::new(cqs, depths));
+        let share = reactor.admit(entries).expect("new queues are deep enough for a first share");
         runtime.spawn(task::Task::new(Arc::clone(&reactor), config.polling));
         self.list().push((runtime.id(), Arc::downgrade(&reactor)));
         Ok(share)
     }
 
-    fn admit_to_known(&self, runtime: Id, entries: u32) -> Option<Share> {
+    fn admit_to_known(&self, runtime: Id, entries: Depths) -> Option<Share> {
         let mut list = self.list();
         list.retain(|(_, reactor)| reactor.strong_count() > 0);
         let of_runtime = list.iter().filter(|(id, _)| *id == runtime);
@@ -117,7 +127,7 @@ impl Reactors {
         let known: Vec<_> = self.list().iter().filter_map(|(_, known)| known.upgrade()).collect();
         for reactor in known {
             let Counters { completions, strays, events, lost_events } = &reactor.counters;
-            counts.queues += 1;
+            counts.reactors += 1;
             counts.connections += reactor.table().shares();
             counts.completions += completions.load(Ordering::Relaxed);
             counts.strays += strays.load(Ordering::Relaxed);
@@ -143,13 +153,13 @@ impl Drop for Reactors {
 }
 
 impl Reactor {
-    fn new(cq: Arc<dyn Cq>, depth: u32) -> Self {
+    fn new(cqs: Cqs, depths: Depths) -> Self {
         let (task, counters) = (Mutex::default(), Counters::default());
-        Self { cq, table: Mutex::new(Table::new(depth)), task, counters }
+        Self { cqs, table: Mutex::new(Table::new(depths)), task, counters }
     }
 
     /// A share of so many entries, if there are so many.
-    fn admit(self: &Arc<Self>, entries: u32) -> Option<Share> {
+    fn admit(self: &Arc<Self>, entries: Depths) -> Option<Share> {
         let mailbox = Arc::new(Mailbox::default());
         let number = self.table().admit(entries, &mailbox)?;
         // It begins to watch.
@@ -157,14 +167,14 @@ impl Reactor {
         Some(Share { reactor: Arc::clone(self), number, entries, mailbox })
     }
 
-    /// Takes a batch of completions from the queue and puts them into their mailboxes; returns how many.
+    /// Takes a batch of completions from the queues and puts them into their mailboxes; returns how many.
     ///
     /// # Errors
     ///
-    /// The queue is lost.
-    fn turn(&self) -> Result<usize, NicError> {
+    /// A queue is lost.
+    fn turn(&self, look: Look) -> Result<usize, NicError> {
         let mut table = self.table();
-        let polled = table.poll(&*self.cq);
+        let polled = table.poll(&self.cqs, look);
         let turned = table.dispatch();
         drop(table);
         let Counters { completions, strays, .. } = &self.counters;
@@ -177,7 +187,7 @@ impl Reactor {
         polled.map(|()| turned.taken)
     }
 
-    /// Nobody polls the queue any more: all who share it hear why.
+    /// Nobody polls the queues any more: all who share them hear why.
     fn lose(&self, cause: &NicError) {
         let woken = self.table().lose(cause);
         woken.into_iter().for_each(Waker::wake);
@@ -202,19 +212,26 @@ impl Reactor {
     }
 }
 
-/// A connection's share of a completion queue. Dropped when its queue pair is destroyed, and not before: that
+/// Whether somebody waits for sends to complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Yes,
+    No,
+}
+
+/// A connection's share of completion queues. Dropped when its queue pair is destroyed, and not before: that
 /// gives its entries to the next one.
 pub(crate) struct Share {
     reactor: Arc<Reactor>,
     number: ConnectionNumber,
-    entries: u32,
+    entries: Depths,
     mailbox: Arc<Mailbox>,
 }
 
 impl Share {
-    /// The queue, for queue pairs to be made on.
-    pub(crate) fn cq(&self) -> &Arc<dyn Cq> {
-        &self.reactor.cq
+    /// The queues, for queue pairs to be made on.
+    pub(crate) fn cqs(&self) -> &Cqs {
+        &self.reactor.cqs
     }
 
     /// What ids of this connection's work requests carry.
@@ -222,12 +239,20 @@ impl Share {
         self.number
     }
 
+    /// Says whether completions of sends are needed as soon as they come. Else they come with the next receive.
+    pub(crate) fn await_sends(&self, awaited: Awaited) {
+        if self.reactor.table().await_sends(self.number, awaited) {
+            // It looks once more, and arms the queue.
+            self.reactor.wake_task();
+        }
+    }
+
     /// Appends up to `max` completions of this connection to `out`, in order. Ready when there are some. One
     /// task waits at a time: the last one that polled.
     ///
     /// # Errors
     ///
-    /// The queue is lost, or the runtime that polls it has shut down. What came before is taken first.
+    /// A queue is lost, or the runtime that polls it has shut down. What came before is taken first.
     pub(crate) fn poll(
         &self,
         cx: &mut Context<'_>,
@@ -241,7 +266,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         // Completions of a destroyed queue pair still count against the depth until they are taken.
-        while self.reactor.turn().is_ok_and(|taken| taken > 0) {}
+        while self.reactor.turn(Look::Both).is_ok_and(|taken| taken > 0) {}
         let is_last = self.reactor.table().leave(self.number, self.entries);
         if is_last {
             self.reactor.wake_task();

@@ -20,6 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::error;
 use crate::memory::CpuBuf;
 use crate::nic::{Wc, WcStatus};
+use crate::reactor::Awaited;
 use crate::work::Completed;
 
 /// Completions taken at a time. 32: what a processor's cache holds with their frames' heads.
@@ -34,6 +35,7 @@ pub(crate) struct Receiver {
     endpoint: Arc<Endpoint>,
     decoder: FrameDecoder,
     placement: Arc<dyn PlacementHook>,
+    awaited: Awaited,
     /// Memory for batches.
     completions: Vec<Wc>,
     buffers: Vec<CpuBuf>,
@@ -74,6 +76,7 @@ impl Receiver {
             endpoint,
             decoder,
             placement,
+            awaited: Awaited::No,
             completions: Vec::with_capacity(BATCH),
             buffers: Vec::with_capacity(BATCH),
             end: None,
@@ -83,6 +86,13 @@ impl Receiver {
     /// See [`FrameDecoder::revoke`].
     pub(crate) fn revoke(&mut self, call: CallId) {
         self.decoder.revoke(call);
+    }
+
+    /// See [`Endpoint::await_sends`].
+    pub(crate) fn await_sends(&mut self, awaited: Awaited) {
+        if mem::replace(&mut self.awaited, awaited) != awaited {
+            self.endpoint.await_sends(awaited);
+        }
     }
 
     /// The peer broke the protocol. The first reason stays.

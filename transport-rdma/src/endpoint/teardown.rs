@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::{Bounds, Endpoint};
 use crate::device::Lease;
 use crate::nic::{CmConnection, Qp};
-use crate::reactor::Share;
+use crate::reactor::{Awaited, Share};
 use crate::reaper::Reaper;
 use crate::work::{Completed, Work};
 
@@ -64,6 +64,7 @@ struct Remains {
 impl Teardown {
     pub(super) fn new(endpoint: &mut Endpoint) -> Self {
         let work = endpoint.work().take();
+        endpoint.await_sends(Awaited::Yes);
         let remains = Remains {
             work,
             lease: endpoint.lease.take(),

@@ -19,6 +19,19 @@ use crate::nic::{Cq, NicError, Wc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CqId(pub(super) u64);
 
+/// The completion queues of a queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CqIds {
+    pub(super) send: CqId,
+    pub(super) recv: CqId,
+}
+
+impl CqIds {
+    fn contain(self, id: CqId) -> bool {
+        self.send == id || self.recv == id
+    }
+}
+
 /// A completion on its way, or in its queue.
 #[derive(Debug)]
 pub(super) struct Cqe {
@@ -117,7 +130,7 @@ impl Network {
         cq.lose(NicError { verb: "ibv_poll_cq", reason }, &mut self.after);
         self.host(host).counters.overflows += 1;
         let qps: Vec<QpId> =
-            self.qps.iter().filter(|(_, qp)| qp.cq == id).map(|(qp, _)| *qp).collect();
+            self.qps.iter().filter(|(_, qp)| qp.cqs.contain(id)).map(|(qp, _)| *qp).collect();
         for qp in qps {
             self.enter_error(qp);
         }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::cq::FabricCq;
+use super::cq::{CqIds, FabricCq};
 use super::host::HostId;
 use super::mr::FabricRegion;
 use super::qp::FabricQp;
 use super::shared::Shared;
 use crate::memory::{Region, Slab};
-use crate::nic::{Access, Capabilities, Cq, Depths, Nic, NicError, Qp};
+use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp};
 
 /// A host's device.
 pub(super) struct FabricNic {
@@ -44,7 +44,7 @@ impl Nic for FabricNic {
         Ok(Arc::new(FabricCq::new(Arc::clone(&self.shared), id)))
     }
 
-    fn create_qp(&self, cq: &Arc<dyn Cq>, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
+    fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
         const VERB: &str = "ibv_create_qp";
         let foreign = || NicError {
             verb: VERB,
@@ -56,19 +56,19 @@ impl Nic for FabricNic {
             let reason = format!("EINVAL: depths {send} and {recv} are not both within {max}");
             return Err(NicError { verb: VERB, reason });
         }
-        let own: &FabricCq = cq
-            .as_any()
-            .downcast_ref::<FabricCq>()
-            .filter(|own| own.is_on(&self.shared))
-            .ok_or_else(foreign)?;
+        let own = |cq: &Arc<dyn Cq>| {
+            let own = cq.as_any().downcast_ref::<FabricCq>();
+            own.filter(|own| own.is_on(&self.shared)).map(FabricCq::id).ok_or_else(foreign)
+        };
+        let ids = CqIds { send: own(&cqs.send)?, recv: own(&cqs.recv)? };
         let (id, number) = self.shared.with(|network| {
             network.check_alive(self.host, VERB)?;
-            let same = network.cqs.get(&own.id()).is_some_and(|state| state.host == self.host);
-            if !same {
+            let is_own = |id| network.cqs.get(&id).is_some_and(|state| state.host == self.host);
+            if !is_own(ids.send) || !is_own(ids.recv) {
                 return Err(foreign());
             }
-            Ok(network.create_qp(self.host, own.id(), depths, self.capabilities.clone()))
+            Ok(network.create_qp(self.host, ids, depths, self.capabilities.clone()))
         })?;
-        Ok(Arc::new(FabricQp::new(Arc::clone(&self.shared), (id, number), Arc::clone(cq))))
+        Ok(Arc::new(FabricQp::new(Arc::clone(&self.shared), (id, number), cqs.clone())))
     }
 }

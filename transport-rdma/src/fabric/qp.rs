@@ -13,7 +13,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::cm::EndId;
-use super::cq::{CqId, Cqe, Frees};
+use super::cq::{CqIds, Cqe, Frees};
 use super::fate::Fate;
 use super::host::HostId;
 use super::network::Network;
@@ -21,7 +21,7 @@ use super::profile::AfterDestroy;
 use super::schedule::{Event, Lane};
 use super::shared::Shared;
 use crate::nic::{
-    Capabilities, Cq, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, Signal, Wc, WcStatus, Wire,
+    Capabilities, Cqs, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, Signal, Wc, WcStatus, Wire,
     WrId,
 };
 
@@ -33,7 +33,7 @@ pub(super) struct QpId(pub(super) u64);
 pub(super) struct QpState {
     pub(super) host: HostId,
     pub(super) number: QpNumber,
-    pub(super) cq: CqId,
+    pub(super) cqs: CqIds,
     pub(super) phase: Phase,
     pub(super) peer: Option<QpId>,
     /// Its end of a connection, from the attempt on.
@@ -191,7 +191,7 @@ impl Network {
     pub(super) fn create_qp(
         &mut self,
         host: HostId,
-        cq: CqId,
+        cqs: CqIds,
         depths: Depths,
         capabilities: Capabilities,
     ) -> (QpId, QpNumber) {
@@ -200,7 +200,7 @@ impl Network {
         let state = QpState {
             host,
             number,
-            cq,
+            cqs,
             phase: Phase::Idle,
             peer: None,
             end: None,
@@ -263,12 +263,12 @@ impl Network {
         }
         let slot = self.slot(delay);
         let Some(qp) = self.qps.get_mut(&id) else { return };
-        let slot = match done.frees {
-            Frees::Send(_) => qp.send.completions.follow(slot),
-            Frees::Recv => qp.recv.completions.follow(slot),
+        let (slot, cq) = match done.frees {
+            Frees::Send(_) => (qp.send.completions.follow(slot), qp.cqs.send),
+            Frees::Recv => (qp.recv.completions.follow(slot), qp.cqs.recv),
         };
         let wc = Wc { id: done.id, qp: qp.number, result: done.result };
-        let event = Event::Complete(qp.cq, Cqe { wc, qp: id, frees: done.frees });
+        let event = Event::Complete(cq, Cqe { wc, qp: id, frees: done.frees });
         self.schedule.push(slot, event);
     }
 
@@ -303,10 +303,10 @@ impl Network {
     pub(super) fn remove_qp(&mut self, id: QpId, completions: AfterDestroy) {
         let Some(qp) = self.qps.remove(&id) else { return };
         self.host(qp.host).free_qp_number(qp.number);
-        if completions == AfterDestroy::Purged
-            && let Some(cq) = self.cqs.get_mut(&qp.cq)
-        {
-            cq.purge(id);
+        if completions == AfterDestroy::Purged {
+            for cq in [qp.cqs.send, qp.cqs.recv] {
+                self.cqs.get_mut(&cq).into_iter().for_each(|cq| cq.purge(id));
+            }
         }
         self.forget_idle_wire(id);
     }
@@ -317,17 +317,13 @@ pub(super) struct FabricQp {
     shared: Arc<Shared>,
     id: QpId,
     number: QpNumber,
-    /// Outlives its queue pairs.
-    _cq: Arc<dyn Cq>,
+    /// Outlive their queue pairs.
+    _cqs: Cqs,
 }
 
 impl FabricQp {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        (id, number): (QpId, QpNumber),
-        cq: Arc<dyn Cq>,
-    ) -> Self {
-        Self { shared, id, number, _cq: cq }
+    pub(super) fn new(shared: Arc<Shared>, (id, number): (QpId, QpNumber), cqs: Cqs) -> Self {
+        Self { shared, id, number, _cqs: cqs }
     }
 
     pub(super) fn id(&self) -> QpId {

@@ -92,14 +92,25 @@ fn control_passes_data_but_not_of_its_own_call() {
 }
 
 #[test]
+fn without_a_slot_the_next_post_is_after_sends() {
+    let mut stage = outbound(windows(8, 8), 1);
+    push(&mut stage, request(1, 0));
+    push(&mut stage, request(2, 0));
+    assert_eq!(next(&mut stage), [(Kind::Request, 1)]);
+    assert_eq!(stage.next_post(), NextPost::AfterSends);
+    stage.handle_sent(1);
+    assert_eq!(stage.next_post(), NextPost::Now);
+}
+
+#[test]
 fn control_gets_through_while_data_waits_for_credits() {
     let mut stage = outbound(windows(1, 1), 40);
     push(&mut stage, request(1, 0));
     push(&mut stage, request(2, 0));
     assert_eq!(next(&mut stage), [(Kind::Request, 1)]);
-    assert!(!stage.may_post());
+    assert_eq!(stage.next_post(), NextPost::AfterCredits);
     push(&mut stage, cancel(9));
-    assert!(stage.may_post());
+    assert_eq!(stage.next_post(), NextPost::Now);
     assert_eq!(next(&mut stage), [(Kind::Cancel, 9)]);
     assert_eq!(stage.next(&mut Vec::new()).0, Next::Blocked);
 }

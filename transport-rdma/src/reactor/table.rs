@@ -1,4 +1,4 @@
-//! Who shares a completion queue, and how much of it is promised.
+//! Who shares a reactor's completion queues, and how much of them is promised.
 //!
 //! A slot per connection. Its generation changes with each that takes it, so that a completion which comes late
 //! finds nobody instead of the next connection.
@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::Awaited;
 use super::mailbox::Mailbox;
-use crate::nic::{Cq, NicError, Wc};
+use crate::nic::{Cqs, Depths, NicError, Wc};
 use crate::work::{ConnectionNumber, WorkId};
 
 /// Completions taken from the queue at a time. 64: a few times what a connection posts at once.
@@ -17,8 +18,10 @@ const BATCH: usize = 64;
 pub(super) struct Table {
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Entries of the queue that are not promised.
-    entries: u32,
+    /// Entries of the queues that are not promised.
+    entries: Depths,
+    /// Slots that await sends.
+    awaiting: usize,
     /// Nobody is admitted any more.
     closed: bool,
     /// Memory for batches.
@@ -29,6 +32,15 @@ struct Slot {
     /// Of who has it, or had it last.
     number: ConnectionNumber,
     mailbox: Option<Arc<Mailbox>>,
+    awaited: Awaited,
+}
+
+/// Which queues are polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The one of receives; the one of sends along with what it gives, or if somebody awaits sends.
+    Needed,
+    Both,
 }
 
 /// What a batch brought.
@@ -41,26 +53,29 @@ pub(super) struct Turned {
 }
 
 impl Table {
-    pub(super) fn new(depth: u32) -> Self {
-        let (slots, free, batch) = (Vec::new(), Vec::new(), Vec::with_capacity(BATCH));
-        Self { slots, free, entries: depth, closed: false, batch }
+    pub(super) fn new(entries: Depths) -> Self {
+        let (slots, free, batch) = (Vec::new(), Vec::new(), Vec::with_capacity(2 * BATCH));
+        Self { slots, free, entries, awaiting: 0, closed: false, batch }
     }
 
     /// Takes a slot and so many entries; `None` if there are not so many.
     pub(super) fn admit(
         &mut self,
-        entries: u32,
+        entries: Depths,
         mailbox: &Arc<Mailbox>,
     ) -> Option<ConnectionNumber> {
         if self.closed {
             return None;
         }
-        let left = self.entries.checked_sub(entries)?;
+        let left = Depths {
+            send: self.entries.send.checked_sub(entries.send)?,
+            recv: self.entries.recv.checked_sub(entries.recv)?,
+        };
         let at = match self.free.pop() {
             Some(at) => at,
             None => {
                 let number = ConnectionNumber::first(self.slots.len())?;
-                self.slots.push(Slot { number, mailbox: None });
+                self.slots.push(Slot { number, mailbox: None, awaited: Awaited::No });
                 number.slot()
             }
         };
@@ -72,13 +87,37 @@ impl Table {
     }
 
     /// Gives a slot and its entries back. Returns whether it was the last one that is taken.
-    pub(super) fn leave(&mut self, number: ConnectionNumber, entries: u32) -> bool {
+    pub(super) fn leave(&mut self, number: ConnectionNumber, entries: Depths) -> bool {
+        self.await_sends(number, Awaited::No);
         if let Some(slot) = self.slots.get_mut(number.slot()) {
             slot.mailbox = None;
             self.free.push(number.slot());
-            self.entries += entries;
+            self.entries.send += entries.send;
+            self.entries.recv += entries.recv;
         }
         self.shares() == 0
+    }
+
+    /// Says whether a slot awaits sends. Returns whether it is the first one.
+    pub(super) fn await_sends(&mut self, number: ConnectionNumber, awaited: Awaited) -> bool {
+        let Some(slot) = self.slots.get_mut(number.slot()) else { return false };
+        let before = std::mem::replace(&mut slot.awaited, awaited);
+        match (before, awaited) {
+            (Awaited::No, Awaited::Yes) => {
+                self.awaiting += 1;
+                self.awaiting == 1
+            }
+            (Awaited::Yes, Awaited::No) => {
+                self.awaiting -= 1;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether somebody awaits sends.
+    pub(super) fn awaits_sends(&self) -> bool {
+        self.awaiting > 0
     }
 
     /// Slots that are taken.
@@ -95,9 +134,13 @@ impl Table {
         self.closed
     }
 
-    /// Takes a batch from the queue, to be dispatched.
-    pub(super) fn poll(&mut self, cq: &dyn Cq) -> Result<(), NicError> {
-        cq.poll(&mut self.batch, BATCH).map(|_count| ())
+    /// Takes a batch from the queues, to be dispatched.
+    pub(super) fn poll(&mut self, cqs: &Cqs, look: Look) -> Result<(), NicError> {
+        let received = cqs.recv.poll(&mut self.batch, BATCH)?;
+        if received > 0 || self.awaits_sends() || look == Look::Both {
+            cqs.send.poll(&mut self.batch, BATCH)?;
+        }
+        Ok(())
     }
 
     /// Puts what was taken into its mailboxes.

@@ -1,15 +1,15 @@
-//! The task that polls a completion queue.
+//! The task that polls a reactor's completion queues.
 //!
 //! ```text
 //!   poll until empty ─► poll again a few times ([`Spin`]) ─► arm ─► poll ─► wait for an event ─► poll ...
 //! ```
 //!
-//! It is armed only before it waits, and polls once more after that: what came between makes no event. An event
-//! is a hint that it looks after whatever happens.
+//! They are armed only before it waits, the queue of sends only while somebody awaits sends, and polled once more
+//! after that: what came between makes no event. An event is a hint to look, and nothing else.
 //!
 //! **Watchdog.** The kernel drops an event when it finds no memory for it, and says nothing. So while there are
-//! connections the queue is polled every half second even without an event. If that finds completions, and their event
-//! has not come a moment later, it is lost: that is counted, and the queue is armed anew.
+//! connections the queues are polled every half second even without an event. If that finds completions, and their
+//! event has not come a moment later, it is lost: that is counted, and the queues are armed anew.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,8 +21,9 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Reactor;
+use super::table::Look;
 use crate::config::Polling;
-use crate::nic::NicError;
+use crate::nic::{Cqs, NicError};
 use crate::proto::spin::Spin;
 
 /// Batches taken in one poll of the task before other tasks have their turn.
@@ -34,14 +35,15 @@ const WATCHDOG: Duration = Duration::from_millis(500);
 /// How much later than its completion an event may come. 10 ms: the runtime has looked at its descriptors by then.
 const GRACE: Duration = Duration::from_millis(10);
 
-/// Polls the queue until it is closed and nobody shares it, or until it is lost. Dropped before, with its runtime,
-/// it tells all who share the queue.
+/// Polls the queues until nobody shares them or can do so any more, or until one is lost. Dropped before, with its
+/// runtime, it tells all who share them.
 pub(super) struct Task {
     reactor: Arc<Reactor>,
     polling: Polling,
     spin: Spin,
-    armed: Armed,
-    /// `None` while nobody shares the queue.
+    recv: Armed,
+    send: Armed,
+    /// `None` while nobody shares the queues.
     watchdog: Option<Pin<Box<Sleep>>>,
     /// The watchdog has found completions, and no event has come since.
     suspects: bool,
@@ -61,7 +63,7 @@ enum Ticked {
     No,
 }
 
-/// What the task does after a look at an empty queue.
+/// What the task does after a look at empty queues.
 enum Next {
     Poll,
     /// Lets other tasks run, then polls.
@@ -76,19 +78,16 @@ impl Task {
             Polling::Events | Polling::Busy => 0,
             Polling::Adaptive { most } => most,
         });
-        let (armed, watchdog) = (Armed::No, None);
-        Self { reactor, polling, spin, armed, watchdog, suspects: false }
+        let (recv, send, watchdog) = (Armed::No, Armed::No, None);
+        Self { reactor, polling, spin, recv, send, watchdog, suspects: false }
     }
 
-    /// Ready when the queue is lost.
-    fn poll_queue(&mut self, cx: &mut Context<'_>) -> Poll<NicError> {
-        let ticked = match self.poll_watchdog(cx) {
-            Ok(ticked) => ticked,
-            Err(lost) => return Poll::Ready(lost),
-        };
+    /// Ready when a queue is lost.
+    fn poll_queues(&mut self, cx: &mut Context<'_>) -> Poll<NicError> {
+        let ticked = self.poll_watchdog(cx);
         let mut found = 0;
         for _ in 0..ROUNDS {
-            let next = match self.reactor.turn() {
+            let next = match self.reactor.turn(Look::Needed) {
                 Ok(0) => self.step(cx),
                 Ok(taken) => {
                     found += taken;
@@ -119,53 +118,72 @@ impl Task {
         self.polling == Polling::Busy && self.reactor.table().shares() > 0
     }
 
-    /// The queue is empty.
+    /// The queues are empty.
     fn step(&mut self, cx: &mut Context<'_>) -> Result<Next, NicError> {
         if self.is_busy() {
             return Ok(Next::Yield);
         }
-        if self.armed == Armed::No {
+        let awaits_sends = self.reactor.table().awaits_sends();
+        if self.recv == Armed::No || (awaits_sends && self.send == Armed::No) {
             if self.spin.poll_again() {
                 return Ok(Next::Yield);
             }
-            self.reactor.cq.arm()?;
-            self.armed = Armed::Yes;
+            self.arm(awaits_sends)?;
             return Ok(Next::Poll);
         }
-        match self.reactor.cq.poll_event(cx) {
-            Poll::Ready(event) => {
+        let Cqs { send, recv } = &self.reactor.cqs;
+        let mut events = 0;
+        for (cq, armed) in [(recv, &mut self.recv), (send, &mut self.send)] {
+            if *armed == Armed::Yes
+                && let Poll::Ready(event) = cq.poll_event(cx)
+            {
                 event?;
-                self.reactor.counters.events.fetch_add(1, Ordering::Relaxed);
-                self.armed = Armed::No;
-                self.suspects = false;
-                Ok(Next::Poll)
-            }
-            Poll::Pending => {
-                self.spin.wait();
-                Ok(Next::Wait)
+                *armed = Armed::No;
+                events += 1;
             }
         }
+        if events == 0 {
+            self.spin.wait();
+            return Ok(Next::Wait);
+        }
+        self.reactor.counters.events.fetch_add(events, Ordering::Relaxed);
+        self.suspects = false;
+        Ok(Next::Poll)
     }
 
-    /// Says whether it is time to look. Nothing is watched while nobody shares the queue, so that an idle transport
+    /// Arms what is needed and is not armed.
+    fn arm(&mut self, awaits_sends: bool) -> Result<(), NicError> {
+        let Cqs { send, recv } = &self.reactor.cqs;
+        if self.recv == Armed::No {
+            recv.arm()?;
+            self.recv = Armed::Yes;
+        }
+        if awaits_sends && self.send == Armed::No {
+            send.arm()?;
+            self.send = Armed::Yes;
+        }
+        Ok(())
+    }
+
+    /// Says whether it is time to look. Nothing is watched while nobody shares the queues, so that an idle transport
     /// sleeps.
-    fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Result<Ticked, NicError> {
+    fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Ticked {
         if self.is_busy() || self.reactor.table().shares() == 0 {
             self.watchdog = None;
-            return Ok(Ticked::No);
+            return Ticked::No;
         }
         let watchdog = self.watchdog.get_or_insert_with(|| Box::pin(sleep(WATCHDOG)));
         if watchdog.as_mut().poll(cx).is_pending() {
-            return Ok(Ticked::No);
+            return Ticked::No;
         }
         self.watch(WATCHDOG, cx);
         if std::mem::take(&mut self.suspects) {
             self.reactor.counters.lost_events.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("a completion queue lost an event: is the kernel out of memory?");
-            // The queue was armed for the event that is lost. It is polled after this, as always.
-            self.reactor.cq.arm()?;
+            // They are armed and polled once more before this task waits again, as always.
+            (self.recv, self.send) = (Armed::No, Armed::No);
         }
-        Ok(Ticked::Yes)
+        Ticked::Yes
     }
 
     /// Looks again after this time.
@@ -190,7 +208,7 @@ impl Future for Task {
                 return Poll::Ready(());
             }
         }
-        self.poll_queue(cx).map(|lost| {
+        self.poll_queues(cx).map(|lost| {
             tracing::debug!(%lost, "a completion queue is lost");
             self.reactor.lose(&lost);
         })
@@ -199,10 +217,10 @@ impl Future for Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        // Changes nothing where the queue was lost before, or is closed.
+        // Changes nothing where a queue was lost before, or nobody shares them.
         self.reactor.lose(&NicError {
             verb: "ibv_poll_cq",
-            reason: "the runtime that polled the completion queue has shut down; connect on one that lives"
+            reason: "the runtime that polled this connection's completions has shut down; connect on one that lives"
                 .into(),
         });
     }

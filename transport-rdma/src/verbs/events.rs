@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn an_event_of_a_kind_that_nobody_knows_concerns_the_device_and_ends_nothing() {
         let fates = Arc::new(Fates::default());
-        let watch = fates.watch(QpNumber(1), CqKey(1));
+        let watch = fates.watch(QpNumber(1), [CqKey(1); 2]);
         let unknown = AsyncEvent { kind: 4711, subject: subject(4711, &raw(1)) };
         assert_eq!(unknown.subject, Subject::Device);
         assert!(tell("rxe0", &fates, unknown).is_none());
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_port_that_goes_down_ends_connections_with_its_name() {
         let fates = Arc::new(Fates::default());
-        let watch = fates.watch(QpNumber(1), CqKey(1));
+        let watch = fates.watch(QpNumber(1), [CqKey(1); 2]);
         let event = AsyncEvent { kind: PORT_ERR, subject: subject(PORT_ERR, &raw(2)) };
         assert!(tell("rxe0", &fates, event).is_none(), "the device is still there");
         let Poll::Ready(error) = watch.poll(&mut TaskContext::from_waker(Waker::noop())) else {

@@ -32,7 +32,8 @@ pub(super) struct CqKey(pub(super) usize);
 
 struct Seat {
     qp: QpNumber,
-    cq: CqKey,
+    /// Of its sends and of its receives.
+    cqs: [CqKey; 2],
     over: Option<Error>,
     waker: Option<Waker>,
 }
@@ -83,12 +84,12 @@ pub(super) struct Watch {
 
 impl Fates {
     /// A place for the connection of this queue pair.
-    pub(super) fn watch(self: &Arc<Self>, qp: QpNumber, cq: CqKey) -> Watch {
+    pub(super) fn watch(self: &Arc<Self>, qp: QpNumber, cqs: [CqKey; 2]) -> Watch {
         let mut list = self.list();
         let key = list.next;
         list.next += 1;
         let over = list.gone.clone();
-        list.watches.insert(key, Seat { qp, cq, over, waker: None });
+        list.watches.insert(key, Seat { qp, cqs, over, waker: None });
         Watch { fates: Arc::clone(self), key }
     }
 
@@ -143,7 +144,7 @@ impl Fates {
         if let Some(fate) = fate {
             fate.lose(lost);
         }
-        self.end(cause, |seat| seat.cq == key);
+        self.end(cause, |seat| seat.cqs.contains(&key));
     }
 
     fn end(&self, cause: &Error, concerned: impl Fn(&Seat) -> bool) {
@@ -201,7 +202,10 @@ mod tests {
     #[test]
     fn an_event_reaches_those_whom_it_concerns_and_the_first_cause_stays() {
         let fates = Arc::new(Fates::default());
-        let (one, two) = (fates.watch(QpNumber(1), CqKey(8)), fates.watch(QpNumber(2), CqKey(9)));
+        let (one, two) = (
+            fates.watch(QpNumber(1), [CqKey(8); 2]),
+            fates.watch(QpNumber(2), [CqKey(8), CqKey(9)]),
+        );
         let fate = fates.add_cq(CqKey(9));
         fates.end_qp(QpNumber(1), &cause("fatal"));
         assert_eq!((poll(&one), poll(&two)), (Poll::Ready("fatal".into()), Poll::Pending));
@@ -213,14 +217,14 @@ mod tests {
             (poll(&one), poll(&two)),
             (Poll::Ready("fatal".into()), Poll::Ready("queue".into()))
         );
-        assert_eq!(poll(&fates.watch(QpNumber(3), CqKey(8))), Poll::Pending);
+        assert_eq!(poll(&fates.watch(QpNumber(3), [CqKey(8); 2])), Poll::Pending);
     }
 
     #[test]
     fn a_device_that_is_gone_ends_also_what_comes_later() {
         let fates = Arc::new(Fates::default());
         fates.end_device(&cause("gone"));
-        assert_eq!(poll(&fates.watch(QpNumber(1), CqKey(1))), Poll::Ready("gone".into()));
+        assert_eq!(poll(&fates.watch(QpNumber(1), [CqKey(1); 2])), Poll::Ready("gone".into()));
         assert!(fates.gone().is_some());
     }
 }

@@ -15,7 +15,9 @@ use super::qp::{NUDGES, QpSizes, RawQp, VerbsQp};
 use super::reaper::reap;
 use super::siw;
 use crate::memory::{Region, Slab};
-use crate::nic::{Access, Capabilities, Cq, Depths, MAX_SGE, Nic, NicError, Qp, Support, Wire};
+use crate::nic::{
+    Access, Capabilities, Cq, Cqs, Depths, MAX_SGE, Nic, NicError, Qp, Support, Wire,
+};
 
 /// What a queue pair is asked to take inline, the most first: devices refuse what is too much, and round up
 /// what they take. soft-iWARP takes 80.
@@ -182,12 +184,12 @@ impl Nic for VerbsNic {
         Ok(Arc::new(VerbsCq::create(self.pd()?.context(), &self.fates, depth)?))
     }
 
-    fn create_qp(&self, cq: &Arc<dyn Cq>, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
+    fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
         let send = depths.send.saturating_add(self.capabilities.own_sends);
         let depths = Depths { send, ..depths };
         let send_sges = u32::try_from(self.capabilities.max_sge).unwrap_or(1);
         let sizes = QpSizes { depths, send_sges, inline: self.inline };
-        Ok(Arc::new(VerbsQp::create(&self.pd()?, cq, sizes, &self.fates)?))
+        Ok(Arc::new(VerbsQp::create(&self.pd()?, cqs, sizes, &self.fates)?))
     }
 }
 
@@ -202,7 +204,7 @@ fn probe_inline(
     let mut refused = None;
     for inline in INLINE {
         let sizes = QpSizes { depths: Depths { send: 1, recv: 1 }, send_sges, inline };
-        match RawQp::create(pd, &queue, sizes) {
+        match RawQp::create(pd, [&queue, &queue], sizes) {
             Ok((_qp, granted)) => return Ok((inline, granted)),
             Err(error) => refused = Some(error),
         }

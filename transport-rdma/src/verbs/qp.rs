@@ -25,7 +25,7 @@ use super::fate::{Fates, Watch};
 use super::pd::Pd;
 use super::reaper::reap;
 use super::ret::{CallError, non_null, zero_or_errno};
-use crate::nic::{Cq, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, WrId};
+use crate::nic::{Cq, Cqs, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, WrId};
 
 /// How long a queue pair waits before it says again that the peer has no receive: 1 is 10 us. What the
 /// connection manager leaves in place is 0, and that is 655 ms.
@@ -41,8 +41,8 @@ pub(super) const NUDGES: u32 = 3;
 ///
 /// # Invariants
 ///
-/// `raw` is a queue pair in `pd` until `self` drops, which destroys it. The completion queue that it was made
-/// with lives longer: whoever owns `self` holds it.
+/// `raw` is a queue pair in `pd` until `self` drops, which destroys it. The completion queues that it was made
+/// with live longer: whoever owns `self` holds them.
 pub(super) struct RawQp {
     raw: NonNull<ibv_qp>,
     _pd: Arc<Pd>,
@@ -65,13 +65,13 @@ impl RawQp {
     /// A queue pair in the state RESET; and the bytes that it takes inline.
     pub(super) fn create(
         pd: &Arc<Pd>,
-        cq: &RawCq,
+        [send_cq, recv_cq]: [&RawCq; 2],
         sizes: QpSizes,
     ) -> Result<(Self, u32), CallError> {
         let mut attributes = ibv_qp_init_attr {
             qp_context: null_mut(),
-            send_cq: cq.raw(),
-            recv_cq: cq.raw(),
+            send_cq: send_cq.raw(),
+            recv_cq: recv_cq.raw(),
             srq: null_mut(),
             cap: ibv_qp_cap {
                 max_send_wr: sizes.depths.send,
@@ -83,8 +83,8 @@ impl RawQp {
             qp_type: ibv_qp_type::IBV_QPT_RC,
             sq_sig_all: 0,
         };
-        // SAFETY: the protection domain and the queue exist while they are borrowed; the caller keeps the
-        // queue longer than what this makes (invariant).
+        // SAFETY: the protection domain and the queues exist while they are borrowed; the caller keeps the
+        // queues longer than what this makes (invariant).
         let raw = unsafe { ibv_create_qp(pd.raw(), &raw mut attributes) };
         let raw = non_null("ibv_create_qp", raw)?;
         Ok((Self { raw, _pd: Arc::clone(pd) }, attributes.cap.max_inline_data))
@@ -122,8 +122,8 @@ pub(super) struct VerbsQp {
     /// destruction takes it alone.
     raw: RwLock<Option<RawQp>>,
     number: QpNumber,
-    /// Outlives `raw`, which is dropped by `destroy` or by `Drop`.
-    cq: Arc<dyn Cq>,
+    /// Outlive `raw`, which is dropped by `destroy` or by `Drop`.
+    cqs: Cqs,
     pd: Arc<Pd>,
     fates: Arc<Fates>,
     failed: OnceLock<()>,
@@ -137,22 +137,15 @@ pub(super) struct Agreed {
 }
 
 impl VerbsQp {
-    /// A queue pair on `cq`, ready for receives.
+    /// A queue pair on `cqs`, ready for receives.
     pub(super) fn create(
         pd: &Arc<Pd>,
-        cq: &Arc<dyn Cq>,
+        cqs: &Cqs,
         sizes: QpSizes,
         fates: &Arc<Fates>,
     ) -> Result<Self, NicError> {
-        let own = cq.as_any().downcast_ref::<VerbsCq>();
-        let queue = own
-            .map(VerbsCq::queue)
-            .filter(|queue| Arc::ptr_eq(queue.context(), pd.context()))
-            .ok_or_else(|| NicError {
-                verb: "ibv_create_qp",
-                reason: "the completion queue belongs to another device".into(),
-            })?;
-        let (raw, _inline) = RawQp::create(pd, queue, sizes).map_err(|error| {
+        let queues = [own_queue(&*cqs.send, pd)?, own_queue(&*cqs.recv, pd)?];
+        let (raw, _inline) = RawQp::create(pd, queues, sizes).map_err(|error| {
             let Depths { send, recv } = sizes.depths;
             error.advise(&format!(
                 "{send} sends and {recv} receives were asked for: close connections, or ask for less"
@@ -162,7 +155,7 @@ impl VerbsQp {
         let qp = Self {
             raw: RwLock::new(Some(raw)),
             number,
-            cq: Arc::clone(cq),
+            cqs: cqs.clone(),
             pd: Arc::clone(pd),
             fates: Arc::clone(fates),
             failed: OnceLock::new(),
@@ -178,8 +171,9 @@ impl VerbsQp {
 
     /// Where a connection over it hears of the device's events.
     pub(super) fn watch(&self) -> Option<Watch> {
-        let own = self.cq.as_any().downcast_ref::<VerbsCq>()?;
-        Some(self.fates.watch(self.number, own.queue().key()))
+        let key = |cq: &Arc<dyn Cq>| Some(cq.as_any().downcast_ref::<VerbsCq>()?.queue().key());
+        let keys = [key(&self.cqs.send)?, key(&self.cqs.recv)?];
+        Some(self.fates.watch(self.number, keys))
     }
 
     /// To INIT before there is a connection, so that receives can be posted. [`init`](Self::init) sets the port
@@ -306,13 +300,22 @@ impl Qp for VerbsQp {
 impl Drop for VerbsQp {
     fn drop(&mut self) {
         let Some(raw) = self.take() else { return };
-        let cq = Arc::clone(&self.cq);
+        let cqs = self.cqs.clone();
         reap(move || {
             drop(raw);
-            // The queue pair's invariant: the completion queue lives longer.
-            drop(cq);
+            // The queue pair's invariant: its completion queues live longer.
+            drop(cqs);
         });
     }
+}
+
+/// The queue as this fence's own type, if it is of this protection domain's device.
+fn own_queue<'a>(cq: &'a dyn Cq, pd: &Arc<Pd>) -> Result<&'a RawCq, NicError> {
+    let own = cq.as_any().downcast_ref::<VerbsCq>().map(VerbsCq::queue);
+    own.filter(|queue| Arc::ptr_eq(queue.context(), pd.context())).ok_or_else(|| NicError {
+        verb: "ibv_create_qp",
+        reason: "the completion queue belongs to another device".into(),
+    })
 }
 
 fn has(mask: Mask, bit: Mask) -> bool {

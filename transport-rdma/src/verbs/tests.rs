@@ -42,7 +42,8 @@ impl Side {
         let region = nic.register(pool.slab(), Access::RemoteWrite).expect("registers");
         pool.slab().set_region(region);
         let cq = nic.create_cq(64).expect("a completion queue");
-        let qp = nic.create_qp(&cq, Depths { send: 32, recv: 32 }).expect("a queue pair");
+        let qp =
+            nic.create_qp(&Cqs::one(&cq), Depths { send: 32, recv: 32 }).expect("a queue pair");
         Self { qp, cq, pool, posted: Vec::new() }
     }
 

@@ -8,10 +8,12 @@ use verbwire_core::transport::{Connection, Flush, Outgoing, SendError, SendHints
 use verbwire_core::{Code, Executed};
 use verbwire_rdma::RdmaConfig;
 
-use crate::pair::{End, Net, PROFILES, pattern, receive, receive_all, request, send, slot, step};
+use crate::pair::{
+    End, Net, PROFILES, exact, pattern, receive, receive_all, request, send, slot, step,
+};
 
 fn config(data: u32, control: u32, staging: u32) -> RdmaConfig {
-    let mut config = RdmaConfig::default();
+    let mut config = exact();
     (config.data_window, config.control_window) = (data, control);
     (config.staging_buffers, config.send_depth) = (staging, staging);
     config
@@ -90,9 +92,9 @@ async fn send_queues_of_any_depth_never_stand_still() {
 
 #[tokio::test(start_paused = true)]
 async fn frames_are_as_long_as_the_shorter_receive() {
-    let mut short = RdmaConfig::default();
+    let mut short = exact();
     short.eager_len = 4096;
-    for configs in [[short.clone(), RdmaConfig::default()], [RdmaConfig::default(), short]] {
+    for configs in [[short.clone(), exact()], [exact(), short]] {
         exchange(&Net::with(PROFILES[2], 1, configs), 60).await;
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use verbwire_core::transport::Flush;
 use verbwire_core::{Error, ErrorKind};
-use verbwire_rdma::RdmaConfig;
 
-use crate::pair::{Net, PROFILES, drive, pattern, receive, receive_all, request, send, slot, step};
+use crate::pair::{
+    Net, PROFILES, drive, exact, pattern, receive, receive_all, request, send, slot, step,
+};
 
 fn enough() -> Error {
     Error::new(ErrorKind::Closed, "enough")
@@ -95,7 +96,7 @@ async fn dropping_an_end_tells_the_peer() {
 async fn retiring_resolves_at_any_moment_of_sending_and_receiving() {
     for profile in PROFILES {
         for round in 0..24 {
-            let mut config = RdmaConfig::default();
+            let mut config = exact();
             config.send_queue_messages = 8;
             let net = Net::with(profile, round as u64, [config.clone(), config]);
             let (near, far) = net.pair().await;

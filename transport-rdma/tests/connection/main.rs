@@ -7,4 +7,5 @@ mod faults;
 mod order;
 mod pair;
 mod raw;
+mod shared;
 mod violations;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use verbwire_core::transport::Flush;
-use verbwire_rdma::RdmaConfig;
 use verbwire_rdma::fabric::{FabricConfig, Latency};
 
 use crate::pair::{
-    Net, Nothing, PROFILES, cancel, drive, pattern, receive, receive_all, request, send, slot,
+    Net, Nothing, PROFILES, cancel, drive, exact, pattern, receive, receive_all, request, send,
+    slot,
 };
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +41,7 @@ async fn buffers_stay_until_their_frames_have_left_on_slow_wires() {
             let mut micros = |most| Duration::from_micros(rng.u64(0..most));
             let latency = Latency { base: micros(3000), per_kib: micros(10), jitter: micros(5000) };
             let config = FabricConfig { profile, latency, ..FabricConfig::new(seed) };
-            let net = Net::over(config, [RdmaConfig::default(), RdmaConfig::default()]);
+            let net = Net::over(config, [exact(), exact()]);
             let (near, far) = net.pair().await;
             let driver = tokio::spawn(drive(near.clone()));
             for number in 0..60 {

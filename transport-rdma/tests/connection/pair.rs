@@ -41,6 +41,13 @@ impl PlacementHook for Nothing {
 
 pub(crate) type End = Arc<dyn Connection>;
 
+/// Completion queues of exactly the depth that one connection asks for: the fabric loses a queue that it overflows.
+pub(crate) fn exact() -> RdmaConfig {
+    let mut config = RdmaConfig::default();
+    config.completion_queue_depth = 0;
+    config
+}
+
 /// A network of two hosts with a transport each.
 pub(crate) struct Net {
     pub(crate) fabric: Fabric,
@@ -50,7 +57,7 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new(profile: Profile, seed: u64) -> Self {
-        Self::with(profile, seed, [RdmaConfig::default(), RdmaConfig::default()])
+        Self::with(profile, seed, [exact(), exact()])
     }
 
     pub(crate) fn with(profile: Profile, seed: u64, configs: [RdmaConfig; 2]) -> Self {

@@ -8,7 +8,7 @@ use verbwire_core::wire::{Header, Hello};
 use verbwire_rdma::fabric::FabricHost;
 use verbwire_rdma::memory::{NicAccess, NicBuf, Poison, Pool, Slab};
 use verbwire_rdma::nic::{
-    Access, Connected, Cq, Depths, Inline, Qp, RecvWr, SendOp, SendWr, Sge, Sges, Signal, WrId,
+    Access, Connected, Cq, Cqs, Depths, Inline, Qp, RecvWr, SendOp, SendWr, Sge, Sges, Signal, WrId,
 };
 
 use crate::pair::hello;
@@ -55,7 +55,7 @@ impl Raw {
         pool.slab().set_region(region);
         let cq = nic.create_cq(4 * RECEIVES).expect("a queue");
         let depths = Depths { send: RECEIVES, recv: RECEIVES };
-        let qp = nic.create_qp(&cq, depths).expect("a queue pair");
+        let qp = nic.create_qp(&Cqs::one(&cq), depths).expect("a queue pair");
         let receives: Vec<_> = (0..RECEIVES)
             .map(|number| {
                 let buf = pool.take().expect("free").into_nic(NicAccess::Write);

@@ -2,6 +2,7 @@
 
 use super::rig::{DEPTHS, Side, connect};
 use crate::fabric::{Fabric, FabricConfig};
+use crate::nic::Cqs;
 
 /// Two connections send to each other; returns the digest and the order of completions on `b`.
 async fn run(seed: u64) -> (u64, Vec<(u32, u64)>) {
@@ -9,7 +10,7 @@ async fn run(seed: u64) -> (u64, Vec<(u32, u64)>) {
     let (mut a, mut b) = (Side::new(&fabric, "a", DEPTHS, 64), Side::new(&fabric, "b", DEPTHS, 64));
     connect(&fabric, &mut a, &mut b, 8).await;
     let (mut c, mut d) = (Side::new(&fabric, "a", DEPTHS, 64), Side::new(&fabric, "b", DEPTHS, 64));
-    d.qp = d.nic.create_qp(&b.cq, DEPTHS).expect("within limits");
+    d.qp = d.nic.create_qp(&Cqs::one(&b.cq), DEPTHS).expect("within limits");
     connect(&fabric, &mut c, &mut d, 8).await;
     for id in 0..8 {
         a.send(id, &[1; 100]);

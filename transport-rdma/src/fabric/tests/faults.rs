@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rig::{A_WHILE, ALL, DEPTHS, Side, connect, pair};
 use crate::fabric::{Death, Fate, Profile};
-use crate::nic::WcStatus;
+use crate::nic::{Cqs, WcStatus};
 
 #[tokio::test(start_paused = true)]
 async fn peers_of_a_dead_host_find_out_by_their_own_requests() {
@@ -58,7 +58,7 @@ async fn a_name_whose_host_has_died_is_given_to_a_new_one() {
     let (fabric, mut a, b) = pair(Profile::Rxe, 0).await;
     b.host.kill(Death::Process);
     let mut again = Side::new(&fabric, "b", DEPTHS, 8);
-    a.qp = a.nic.create_qp(&a.cq, DEPTHS).expect("within limits");
+    a.qp = a.nic.create_qp(&Cqs::one(&a.cq), DEPTHS).expect("within limits");
     connect(&fabric, &mut a, &mut again, 1).await;
     a.send(1, b"x");
     assert_eq!(again.wait().await.id.0, 100);

@@ -3,7 +3,7 @@
 use super::rig::{A_WHILE, CHUNK, DEPTHS, Side, config, connect, pair, pair_of, registered_pool};
 use crate::fabric::{Fabric, FabricConfig, Profile};
 use crate::memory::{Poison, Pool, Slab};
-use crate::nic::{Access, Depths, Inline, Sges, Signal, WcStatus};
+use crate::nic::{Access, Cqs, Depths, Inline, Sges, Signal, WcStatus};
 
 #[tokio::test(start_paused = true)]
 async fn a_send_beyond_the_queue_is_refused_until_a_completion_was_polled() {
@@ -89,8 +89,8 @@ async fn queues_deeper_than_the_device_are_refused() {
     let nic = fabric.host("a").nic();
     assert!(nic.create_cq(32_768).is_err());
     let cq = nic.create_cq(32_767).expect("the most");
-    assert!(nic.create_qp(&cq, Depths { send: 1, recv: 1_048_577 }).is_err());
-    assert!(nic.create_qp(&cq, Depths { send: 1_048_576, recv: 1 }).is_ok());
+    assert!(nic.create_qp(&Cqs::one(&cq), Depths { send: 1, recv: 1_048_577 }).is_err());
+    assert!(nic.create_qp(&Cqs::one(&cq), Depths { send: 1_048_576, recv: 1 }).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,10 +119,10 @@ async fn the_numbers_of_destroyed_queue_pairs_come_back() {
     let fabric = Fabric::new(config(Profile::Rxe));
     let nic = fabric.host("a").nic();
     let cq = nic.create_cq(8).expect("within limits");
-    let first = nic.create_qp(&cq, DEPTHS).expect("within limits");
-    let second = nic.create_qp(&cq, DEPTHS).expect("within limits");
+    let first = nic.create_qp(&Cqs::one(&cq), DEPTHS).expect("within limits");
+    let second = nic.create_qp(&Cqs::one(&cq), DEPTHS).expect("within limits");
     assert_ne!(first.number(), second.number());
     first.destroy();
-    let third = nic.create_qp(&cq, DEPTHS).expect("within limits");
+    let third = nic.create_qp(&Cqs::one(&cq), DEPTHS).expect("within limits");
     assert_eq!(first.number(), third.number());
 }

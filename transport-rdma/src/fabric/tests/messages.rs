@@ -7,7 +7,7 @@ use super::rig::{A_WHILE, ALL, CHUNK, connect, pair, pair_of, slow};
 use super::rig::{DEPTHS, Side, config};
 use crate::fabric::{Fabric, FabricConfig, Latency, Profile};
 use crate::memory::NicAccess;
-use crate::nic::{Cq, Inline, Signal};
+use crate::nic::{Cq, Cqs, Inline, Signal};
 
 #[tokio::test(start_paused = true)]
 async fn a_message_goes_there_and_an_answer_comes_back() {
@@ -179,5 +179,5 @@ async fn fabrics_are_independent_of_each_other() {
     a.send(1, b"x");
     tokio::time::sleep(A_WHILE).await;
     assert_eq!((first.counters().sends, second.counters().sends), (1, 0));
-    assert!(c.nic.create_qp(&a.cq, DEPTHS).is_err(), "a foreign completion queue");
+    assert!(c.nic.create_qp(&Cqs::one(&a.cq), DEPTHS).is_err(), "a foreign completion queue");
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::fabric::{Fabric, FabricConfig, FabricHost, Latency, Profile};
 use crate::memory::{Lkey, NicAccess, NicBuf, Poison, Pool, Released, Rkey, Slab};
 use crate::nic::{
-    Access, CmConnection, Cq, Depths, Inline, Nic, NicError, Qp, RecvWr, SendOp, SendWr, Sge, Sges,
-    Signal, Wc, WcStatus, WrId,
+    Access, CmConnection, Cq, Cqs, Depths, Inline, Nic, NicError, Qp, RecvWr, SendOp, SendWr, Sge,
+    Sges, Signal, Wc, WcStatus, WrId,
 };
 
 pub(super) const CHUNK: usize = 8192;
@@ -34,7 +34,7 @@ impl Side {
         let nic = host.nic();
         let pool = registered_pool(&*nic, 64);
         let cq = nic.create_cq(cq_depth).expect("within limits");
-        let qp = nic.create_qp(&cq, depths).expect("within limits");
+        let qp = nic.create_qp(&Cqs::one(&cq), depths).expect("within limits");
         Self { host, nic, cq, qp, pool, events: None, in_flight: BTreeMap::new() }
     }
 
