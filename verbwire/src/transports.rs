@@ -1,10 +1,21 @@
 //! From a target's scheme to the transport that carries it.
 
 use std::sync::Arc;
+#[cfg(feature = "rdma")]
+use std::sync::LazyLock;
 
 use verbwire_core::transport::Transport;
 use verbwire_core::transport::mem::MemTransport;
 use verbwire_core::{Error, ErrorKind, Target};
+
+/// One for the process, so that its connections share devices, registered memory and completion queues.
+#[cfg(feature = "rdma")]
+static RDMA: LazyLock<Arc<verbwire_rdma::RdmaTransport>> = LazyLock::new(|| {
+    Arc::new(verbwire_rdma::RdmaTransport::over_verbs(
+        verbwire_rdma::RdmaConfig::default(),
+        verbwire_rdma::verbs::VerbsConfig::default(),
+    ))
+});
 
 /// The transport of `target`.
 ///
@@ -27,10 +38,7 @@ pub(crate) fn of(target: &Target) -> Result<Arc<dyn Transport>, Error> {
         #[cfg(not(feature = "fabric"))]
         "fabric" => Err(unsupported(target, "was left out of this build: turn feature fabric on")),
         #[cfg(feature = "rdma")]
-        "rdma" => Ok(Arc::new(verbwire_rdma::RdmaTransport::over_verbs(
-            verbwire_rdma::RdmaConfig::default(),
-            verbwire_rdma::verbs::VerbsConfig::default(),
-        ))),
+        "rdma" => Ok(Arc::clone(&RDMA) as Arc<dyn Transport>),
         #[cfg(not(feature = "rdma"))]
         "rdma" => Err(unsupported(
             target,
