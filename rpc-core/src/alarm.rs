@@ -9,10 +9,13 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::transport::news::News;
+
 /// A timer that is set anew on each poll.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,
+    news: News,
 }
 
 impl Alarm {
@@ -22,8 +25,9 @@ impl Alarm {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
         if sleep.deadline() != at {
             sleep.as_mut().reset(at);
+            self.news.renew();
         }
-        sleep.as_mut().poll(cx).map(|()| Instant::now())
+        self.news.poll(cx, |cx| sleep.as_mut().poll(cx)).map(|()| Instant::now())
     }
 }
 

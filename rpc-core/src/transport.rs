@@ -18,6 +18,7 @@
 pub mod driver;
 pub mod inbound;
 pub mod mem;
+pub mod news;
 pub mod post;
 pub mod stall;
 mod target;

@@ -147,7 +147,7 @@ impl RdmaConnection {
                 Poll::Pending => return self.poll_stalled(inbound, cx).map(Err),
             };
             inbound.completions += 1;
-            if let Err(violation) = self.account(&progress) {
+            if let Err(violation) = self.account(progress) {
                 receiver.violated(violation.into());
             }
             // Credits go out before anybody looks at the messages.
@@ -183,7 +183,7 @@ impl RdmaConnection {
         self.queue.with_staged(|staged| staged.ended().map(|(how, cause)| (how, cause.clone())))
     }
 
-    fn account(&self, progress: &Progress) -> Result<(), ReceiveError> {
+    fn account(&self, progress: Progress<'_>) -> Result<(), ReceiveError> {
         self.queue.with_staged(|staged| {
             staged.handle_sent(progress.sent);
             progress.accounts.iter().try_for_each(|account| staged.handle_received(*account))

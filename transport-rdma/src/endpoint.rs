@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use verbwire_core::transport::news::News;
 use verbwire_core::{Error, ErrorKind};
 
 use crate::config::RdmaConfig;
 use crate::device::{Device, Lease};
 use crate::error;
 use crate::memory::{CpuBuf, NicAccess, NicBuf};
-use crate::nic::{CmConnection, Depths, NicError, Qp, Wc, Wire};
+use crate::nic::{CmConnection, Depths, NicError, Qp, RecvWr, Wc, Wire};
 use crate::reactor::{Awaited, Share};
 use crate::reaper::Reaper;
 use crate::work::Work;
@@ -34,6 +35,8 @@ pub(crate) struct Endpoint {
     work: Mutex<Work>,
     /// `None` until the connection stands.
     events: Mutex<Option<Box<dyn CmConnection>>>,
+    /// Whether `events` has to be asked.
+    news: News,
     lease: Option<Lease>,
     bounds: Bounds,
     wire: Wire,
@@ -81,6 +84,7 @@ impl Endpoint {
             work: Mutex::new(Work::new(share.number(), max_inline)),
             share: Some(share),
             events: Mutex::new(None),
+            news: News::default(),
             lease: None,
             bounds: Bounds { close: config.close_timeout, drain: config.drain_timeout },
             wire: capabilities.wire,
@@ -91,7 +95,8 @@ impl Endpoint {
         let lease = device.lease(config).map_err(setup("registering a connection's buffers"))?;
         endpoint.lease = Some(lease);
         let buffers = (0..depths.recv).map(|_| endpoint.take()).collect::<Result<Vec<_>, _>>()?;
-        endpoint.post_receives(buffers).map_err(setup("posting the first receives"))?;
+        let posted = endpoint.post_receives(buffers, &mut Vec::new());
+        posted.map_err(setup("posting the first receives"))?;
         Ok((Arc::new(endpoint), destroyed))
     }
 
@@ -111,6 +116,7 @@ impl Endpoint {
     /// The connection stands.
     pub(crate) fn connected(&self, events: Box<dyn CmConnection>) {
         *self.events() = Some(events);
+        self.news.renew();
     }
 
     /// A buffer to send from or to receive into.
@@ -126,7 +132,7 @@ impl Endpoint {
         })
     }
 
-    /// Posts receives into these buffers, in order, with one call.
+    /// Posts receives into these buffers, in order, with one call. `batch` is memory for it.
     ///
     /// # Errors
     ///
@@ -134,12 +140,14 @@ impl Endpoint {
     pub(crate) fn post_receives(
         &self,
         buffers: impl IntoIterator<Item = CpuBuf>,
+        batch: &mut Vec<RecvWr>,
     ) -> Result<(), NicError> {
-        let batch: Vec<_> = {
+        batch.clear();
+        {
             let receives = &mut self.work().receives;
-            buffers.into_iter().map(|buf| receives.push(buf)).collect()
-        };
-        self.qp.post_recv(&batch)
+            batch.extend(buffers.into_iter().map(|buf| receives.push(buf)));
+        }
+        self.qp.post_recv(batch)
     }
 
     /// Sends HELLO, before anything else.
@@ -187,10 +195,10 @@ impl Endpoint {
 
     /// Ready when the peer or the device has ended the connection.
     pub(crate) fn poll_disconnected(&self, cx: &mut Context<'_>) -> Poll<Error> {
-        match &mut *self.events() {
+        self.news.poll(cx, |cx| match &mut *self.events() {
             Some(events) => events.poll_disconnected(cx),
             None => Poll::Pending,
-        }
+        })
     }
 
     fn events(&self) -> MutexGuard<'_, Option<Box<dyn CmConnection>>> {

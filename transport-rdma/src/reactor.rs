@@ -201,10 +201,13 @@ impl Reactor {
     /// Remembers how to reach the task.
     fn set_task(&self, waker: &Waker) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = task.replace(waker.clone());
+        let stale = match &*task {
+            Some(known) if known.will_wake(waker) => None,
+            _ => task.replace(waker.clone()),
+        };
         drop(task);
         // A waker's own drop may run anything: not under the lock.
-        drop(known);
+        drop(stale);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

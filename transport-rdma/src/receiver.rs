@@ -19,7 +19,7 @@ use crate::decoder::{Account, FrameDecoder};
 use crate::endpoint::Endpoint;
 use crate::error;
 use crate::memory::CpuBuf;
-use crate::nic::{Wc, WcStatus};
+use crate::nic::{RecvWr, Wc, WcStatus};
 use crate::reactor::Awaited;
 use crate::work::Completed;
 
@@ -39,6 +39,8 @@ pub(crate) struct Receiver {
     /// Memory for batches.
     completions: Vec<Wc>,
     buffers: Vec<CpuBuf>,
+    requests: Vec<RecvWr>,
+    accounts: Vec<Account>,
     end: Option<End>,
 }
 
@@ -58,12 +60,12 @@ enum Cause {
 }
 
 /// What a batch of completions brought, besides messages.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
+#[derive(Debug)]
+pub(crate) struct Progress<'a> {
     /// Sends that are done.
     pub(crate) sent: u32,
     /// Frames whose receives are posted again, in order.
-    pub(crate) accounts: Vec<Account>,
+    pub(crate) accounts: &'a [Account],
 }
 
 impl Receiver {
@@ -79,6 +81,8 @@ impl Receiver {
             awaited: Awaited::No,
             completions: Vec::with_capacity(BATCH),
             buffers: Vec::with_capacity(BATCH),
+            requests: Vec::with_capacity(BATCH),
+            accounts: Vec::with_capacity(BATCH),
             end: None,
         }
     }
@@ -125,20 +129,24 @@ impl Receiver {
         &mut self,
         cx: &mut Context<'_>,
         received: &mut Vec<Incoming>,
-    ) -> Poll<Result<Progress, Error>> {
+    ) -> Poll<Result<Progress<'_>, Error>> {
         let mut completions = mem::take(&mut self.completions);
-        let polled = self.endpoint.poll_completions(cx, &mut completions, BATCH);
-        let progress = self.take(&completions, received);
-        completions.clear();
-        self.completions = completions;
-        match polled {
-            Poll::Ready(Ok(())) => Poll::Ready(Ok(progress)),
+        match self.endpoint.poll_completions(cx, &mut completions, BATCH) {
+            Poll::Ready(Ok(())) => {
+                let sent = self.take(&completions, received);
+                completions.clear();
+                self.completions = completions;
+                Poll::Ready(Ok(Progress { sent, accounts: &self.accounts }))
+            }
             Poll::Ready(Err(lost)) => {
                 // A device that goes takes its queues along, and its own words say more.
                 self.look_for_cause(cx);
                 Poll::Ready(Err(self.ended_by(error::lost("polling for completions", lost))))
             }
-            Poll::Pending => self.poll_end(cx).map(Err),
+            Poll::Pending => {
+                self.completions = completions;
+                self.poll_end(cx).map(Err)
+            }
         }
     }
 
@@ -178,16 +186,15 @@ impl Receiver {
         }
     }
 
-    /// Takes a batch of completions.
-    fn take(&mut self, completions: &[Wc], received: &mut Vec<Incoming>) -> Progress {
-        let mut progress = Progress::default();
+    /// Takes a batch of completions. Returns how many sends are done.
+    fn take(&mut self, completions: &[Wc], received: &mut Vec<Incoming>) -> u32 {
+        self.accounts.clear();
+        let mut sent = 0;
         for wc in completions {
             let completed = self.endpoint.work().complete(wc);
             match completed {
-                Completed::Sent(count) => progress.sent += count,
-                Completed::Received(buf, len) => {
-                    self.decode(buf, len, received, &mut progress);
-                }
+                Completed::Sent(count) => sent += count,
+                Completed::Received(buf, len) => self.decode(buf, len, received),
                 Completed::Failed(WcStatus::FLUSHED) => self.dead(Cause::Flushed),
                 Completed::Failed(status) => self.lost(error::failed(status)),
                 Completed::HelloSent | Completed::Stray => {}
@@ -197,26 +204,21 @@ impl Receiver {
         if self.end.is_some() {
             self.buffers.clear();
         } else if !self.buffers.is_empty()
-            && let Err(error) = self.endpoint.post_receives(self.buffers.drain(..))
+            && let Err(error) =
+                self.endpoint.post_receives(self.buffers.drain(..), &mut self.requests)
         {
             self.lost(error::lost("posting receives", error));
         }
-        progress
+        sent
     }
 
-    fn decode(
-        &mut self,
-        buf: CpuBuf,
-        len: usize,
-        received: &mut Vec<Incoming>,
-        progress: &mut Progress,
-    ) {
+    fn decode(&mut self, buf: CpuBuf, len: usize, received: &mut Vec<Incoming>) {
         if let Some(End::Violated(_)) = self.end {
             return;
         }
         match self.decoder.decode(&buf[..len], &*self.placement, received) {
             Ok(account) => {
-                progress.accounts.push(account);
+                self.accounts.push(account);
                 self.buffers.push(buf);
             }
             Err(violation) => self.violated(violation.into()),

@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, GoAway, Head, Message};
 use crate::proto::server::{Admitted, Refusal, Stopped};
 use crate::status::Status;
+use crate::transport::news::News;
 use crate::transport::{BoxFuture, Flush, Incoming, Outgoing, SendError, SendHints};
 use crate::wire;
 
@@ -38,6 +39,7 @@ pub(super) struct Driver {
     alarm: Alarm,
     /// Ready when the server shuts down; then gone.
     shutdown: Option<BoxFuture<'static, ()>>,
+    shutdown_news: News,
 }
 
 /// Whether the driver goes on with what it has received.
@@ -51,6 +53,7 @@ impl Driver {
             outbox: Outbox::default(),
             alarm: Alarm::default(),
             shutdown: Some(shutdown),
+            shutdown_news: News::default(),
         }
     }
 
@@ -178,7 +181,7 @@ impl Driver {
         let Some(shutdown) = &mut self.shutdown else {
             return;
         };
-        if shutdown.as_mut().poll(cx).is_ready() {
+        if self.shutdown_news.poll(cx, |cx| shutdown.as_mut().poll(cx)).is_ready() {
             self.shutdown = None;
             self.peer.intake.with_calls(|calls| calls.drain());
             let head = Head::GoAway { reason: GoAway::Draining };

@@ -12,7 +12,7 @@ use crate::nic::{Cqs, Depths, NicError, Wc};
 use crate::work::{ConnectionNumber, WorkId};
 
 /// Completions taken from the queue at a time. 64: a few times what a connection posts at once.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// See the module.
 pub(super) struct Table {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Reactor;
-use super::table::Look;
+use super::table::{BATCH, Look};
 use crate::config::Polling;
 use crate::nic::{Cqs, NicError};
 use crate::proto::spin::Spin;
@@ -63,7 +63,7 @@ enum Ticked {
     No,
 }
 
-/// What the task does after a look at empty queues.
+/// What the task does next.
 enum Next {
     Poll,
     /// Lets other tasks run, then polls.
@@ -87,19 +87,16 @@ impl Task {
         let ticked = self.poll_watchdog(cx);
         let mut found = 0;
         for _ in 0..ROUNDS {
-            let next = match self.reactor.turn(Look::Needed) {
-                Ok(0) => self.step(cx),
-                Ok(taken) => {
-                    found += taken;
-                    self.spin.found();
-                    Ok(Next::Poll)
-                }
-                Err(lost) => Err(lost),
-            };
-            match next {
+            let round = self.poll_events(cx).and_then(|()| {
+                let taken = self.reactor.turn(Look::Needed)?;
+                found += taken;
+                self.step(taken)
+            });
+            match round {
                 Ok(Next::Poll) => {}
                 Ok(Next::Yield) => break,
                 Ok(Next::Wait) => {
+                    self.spin.wait();
                     if ticked == Ticked::Yes && found > 0 {
                         self.suspects = true;
                         self.watch(GRACE, cx);
@@ -113,42 +110,50 @@ impl Task {
         Poll::Pending
     }
 
-    /// Whether it never waits at the moment.
-    fn is_busy(&self) -> bool {
-        self.polling == Polling::Busy && self.reactor.table().shares() > 0
+    /// Takes the events of queues that are armed; such a queue is not armed any more. Where there is none, it wakes
+    /// this task when it comes.
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Result<(), NicError> {
+        let Cqs { send, recv } = &self.reactor.cqs;
+        for (cq, armed) in [(recv, &mut self.recv), (send, &mut self.send)] {
+            if *armed == Armed::No {
+                continue;
+            }
+            if let Poll::Ready(event) = cq.poll_event(cx) {
+                event?;
+                *armed = Armed::No;
+                self.suspects = false;
+                self.reactor.counters.events.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
     }
 
-    /// The queues are empty.
-    fn step(&mut self, cx: &mut Context<'_>) -> Result<Next, NicError> {
+    /// What comes after a turn that took so many.
+    fn step(&mut self, taken: usize) -> Result<Next, NicError> {
+        if taken > 0 {
+            self.spin.found();
+        }
+        if taken >= BATCH {
+            return Ok(Next::Poll);
+        }
         if self.is_busy() {
             return Ok(Next::Yield);
         }
         let awaits_sends = self.reactor.table().awaits_sends();
-        if self.recv == Armed::No || (awaits_sends && self.send == Armed::No) {
-            if self.spin.poll_again() {
-                return Ok(Next::Yield);
-            }
-            self.arm(awaits_sends)?;
-            return Ok(Next::Poll);
+        if self.recv == Armed::Yes && (self.send == Armed::Yes || !awaits_sends) {
+            return Ok(if taken == 0 { Next::Wait } else { Next::Poll });
         }
-        let Cqs { send, recv } = &self.reactor.cqs;
-        let mut events = 0;
-        for (cq, armed) in [(recv, &mut self.recv), (send, &mut self.send)] {
-            if *armed == Armed::Yes
-                && let Poll::Ready(event) = cq.poll_event(cx)
-            {
-                event?;
-                *armed = Armed::No;
-                events += 1;
-            }
+        // Less than a batch: the queues were empty a moment ago.
+        if self.spin.poll_again() {
+            return Ok(Next::Yield);
         }
-        if events == 0 {
-            self.spin.wait();
-            return Ok(Next::Wait);
-        }
-        self.reactor.counters.events.fetch_add(events, Ordering::Relaxed);
-        self.suspects = false;
+        self.arm(awaits_sends)?;
         Ok(Next::Poll)
+    }
+
+    /// Whether it never waits at the moment.
+    fn is_busy(&self) -> bool {
+        self.polling == Polling::Busy && self.reactor.table().shares() > 0
     }
 
     /// Arms what is needed and is not armed.
