@@ -64,6 +64,13 @@ enum PostState {
     Yielded,
 }
 
+/// What the stage holds for the poster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Frames,
+}
+
 impl RdmaConnection {
     pub(crate) fn new(
         outbound: Outbound,
@@ -147,11 +154,15 @@ impl RdmaConnection {
                 Poll::Pending => return self.poll_stalled(inbound, cx).map(Err),
             };
             inbound.completions += 1;
-            if let Err(violation) = self.account(progress) {
-                receiver.violated(violation.into());
-            }
             // Credits go out before anybody looks at the messages.
-            self.post_now(receiver);
+            match self.account(progress) {
+                Ok(Due::Nothing) => receiver.await_sends(Awaited::No),
+                Ok(Due::Frames) => self.post_now(receiver),
+                Err(violation) => {
+                    receiver.violated(violation.into());
+                    self.post_now(receiver);
+                }
+            }
             if received.len() > before {
                 return Poll::Ready(Ok(()));
             }
@@ -183,12 +194,14 @@ impl RdmaConnection {
         self.queue.with_staged(|staged| staged.ended().map(|(how, cause)| (how, cause.clone())))
     }
 
-    fn account(&self, progress: Progress<'_>) -> Result<(), ReceiveError> {
+    fn account(&self, progress: Progress<'_>) -> Result<Due, ReceiveError> {
         self.queue.with_staged(|staged| {
             staged.handle_sent(progress.sent);
-            progress.accounts.iter().try_for_each(|account| staged.handle_received(*account))
-        })?;
-        Ok(())
+            for account in progress.accounts {
+                staged.handle_received(*account)?;
+            }
+            Ok(if staged.is_empty() { Due::Nothing } else { Due::Frames })
+        })
     }
 
     /// Posts what others left to the driver, after letting them stage more.

@@ -84,8 +84,10 @@ pub(crate) enum Next {
     Idle,
     /// Something is staged, and has to wait for credits or slots.
     Blocked,
-    /// There are frames to post.
+    /// There are frames to post, and more is staged.
     Post,
+    /// There are frames to post, and nothing else is staged.
+    PostLast,
     /// The connection has ended; the poster lets the queue pair go.
     End(EndKind),
 }
@@ -168,7 +170,8 @@ impl Outbound {
             frames.push(self.sent(class, frame, Signal::No));
         }
         let next = match (frames.is_empty(), self.has_work()) {
-            (false, _) => Next::Post,
+            (false, true) => Next::Post,
+            (false, false) => Next::PostLast,
             (true, true) => Next::Blocked,
             (true, false) => Next::Idle,
         };

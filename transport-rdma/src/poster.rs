@@ -50,12 +50,15 @@ impl Poster {
                     self.finish(how, queue);
                     return Posted::All;
                 }
-                Next::Post => {}
+                Next::Post | Next::PostLast => {}
             }
             if let Err(cause) = self.post() {
                 let waiting = queue.with_staged(|staged| staged.end(EndKind::Broken, cause));
                 waiting.into_iter().for_each(|waker| waker.wake());
                 driver.wake();
+            } else if next == Next::PostLast {
+                // What was staged since is seen by the queue, which looks once more.
+                return Posted::All;
             }
         }
         Posted::Blocked
