@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use verbwire_core::buf::{BY_REFERENCE, Body};
+use verbwire_core::buf::Body;
 use verbwire_core::message::{CallId, Message};
 use verbwire_core::transport::inbound::{Bodies, InboundLimits, LandingPool, SmallBodies};
 use verbwire_core::transport::{Incoming, PlacementHook};
@@ -95,11 +94,7 @@ impl FrameDecoder {
             let len = header.body_len as usize;
             return Ok(self.bodies.open(message, len, placement)?);
         }
-        message.body = Body::from(if parts.body.len() < BY_REFERENCE {
-            self.small.copy(parts.body)
-        } else {
-            Bytes::copy_from_slice(parts.body)
-        });
+        message.body = Body::from(self.small.copy(parts.body));
         received.push(Incoming { message });
         Ok(())
     }

@@ -29,13 +29,16 @@ impl Spin {
         Self { most, allowed: most.min(TRIAL), spent: 0, waits: 0 }
     }
 
+    /// Whether polling in vain is allowed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.spent < self.allowed
+    }
+
     /// The queue was found empty: whether to poll it again at once.
     pub(crate) fn poll_again(&mut self) -> bool {
-        if self.spent < self.allowed {
-            self.spent += 1;
-            return true;
-        }
-        false
+        let is_open = self.is_open();
+        self.spent += u32::from(is_open);
+        is_open
     }
 
     /// The queue had something.

@@ -1,11 +1,12 @@
 //! The task that polls a reactor's completion queues.
 //!
 //! ```text
-//!   poll until empty ─► poll again a few times ([`Spin`]) ─► arm ─► poll ─► wait for an event ─► poll ...
+//!   wait for an event ─► poll a few times ([`Spin`]) ─► arm ─► poll until nothing is left ─► wait ...
 //! ```
 //!
-//! They are armed only before it waits, the queue of sends only while somebody awaits sends, and polled once more
-//! after that: what came between makes no event. An event is a hint to look, and nothing else.
+//! A queue that holds completions when it is armed makes no event for them. So it is armed before the last look at
+//! it, never after. The queue of sends is armed only while somebody awaits sends. An event is a hint to look, and
+//! nothing else.
 //!
 //! **Watchdog.** The kernel drops an event when it finds no memory for it, and says nothing. So while there are
 //! connections the queues are polled every half second even without an event. If that finds completions, and their
@@ -86,13 +87,10 @@ impl Task {
     fn poll_queues(&mut self, cx: &mut Context<'_>) -> Poll<NicError> {
         let ticked = self.poll_watchdog(cx);
         let mut found = 0;
+        let mut next = self.take_events(cx).map(|_taken| Next::Poll);
         for _ in 0..ROUNDS {
-            let round = self.poll_events(cx).and_then(|()| {
-                let taken = self.reactor.turn(Look::Needed)?;
-                found += taken;
-                self.step(taken)
-            });
-            match round {
+            next = next.and_then(|_poll| self.round(cx, &mut found));
+            match next {
                 Ok(Next::Poll) => {}
                 Ok(Next::Yield) => break,
                 Ok(Next::Wait) => {
@@ -110,28 +108,16 @@ impl Task {
         Poll::Pending
     }
 
-    /// Takes the events of queues that are armed; such a queue is not armed any more. Where there is none, it wakes
-    /// this task when it comes.
-    fn poll_events(&mut self, cx: &mut Context<'_>) -> Result<(), NicError> {
-        let Cqs { send, recv } = &self.reactor.cqs;
-        for (cq, armed) in [(recv, &mut self.recv), (send, &mut self.send)] {
-            if *armed == Armed::No {
-                continue;
-            }
-            if let Poll::Ready(event) = cq.poll_event(cx) {
-                event?;
-                *armed = Armed::No;
-                self.suspects = false;
-                self.reactor.counters.events.fetch_add(1, Ordering::Relaxed);
-            }
+    /// One look at the queues, and what comes after it.
+    fn round(&mut self, cx: &mut Context<'_>, found: &mut usize) -> Result<Next, NicError> {
+        // Before the look: what comes after it makes an event, so that a look which leaves nothing is the last.
+        if !self.spin.is_open() && !self.is_busy() {
+            self.arm()?;
         }
-        Ok(())
-    }
-
-    /// What comes after a turn that took so many.
-    fn step(&mut self, taken: usize) -> Result<Next, NicError> {
+        let taken = self.reactor.turn(Look::Needed)?;
         if taken > 0 {
             self.spin.found();
+            *found += taken;
         }
         if taken >= BATCH {
             return Ok(Next::Poll);
@@ -139,16 +125,31 @@ impl Task {
         if self.is_busy() {
             return Ok(Next::Yield);
         }
-        let awaits_sends = self.reactor.table().awaits_sends();
-        if self.recv == Armed::Yes && (self.send == Armed::Yes || !awaits_sends) {
-            return Ok(if taken == 0 { Next::Wait } else { Next::Poll });
+        if !self.is_armed() {
+            return Ok(if self.spin.poll_again() { Next::Yield } else { Next::Poll });
         }
-        // Less than a batch: the queues were empty a moment ago.
-        if self.spin.poll_again() {
-            return Ok(Next::Yield);
+        Ok(if self.take_events(cx)? { Next::Poll } else { Next::Wait })
+    }
+
+    /// Takes the events of queues that are armed, and says whether there were some; such a queue is not armed any
+    /// more. The others wake this task when one comes.
+    fn take_events(&mut self, cx: &mut Context<'_>) -> Result<bool, NicError> {
+        let Cqs { send, recv } = &self.reactor.cqs;
+        let mut taken = 0;
+        for (cq, armed) in [(recv, &mut self.recv), (send, &mut self.send)] {
+            if *armed == Armed::Yes
+                && let Poll::Ready(event) = cq.poll_event(cx)
+            {
+                event?;
+                *armed = Armed::No;
+                taken += 1;
+            }
         }
-        self.arm(awaits_sends)?;
-        Ok(Next::Poll)
+        if taken > 0 {
+            self.suspects = false;
+            self.reactor.counters.events.fetch_add(taken, Ordering::Relaxed);
+        }
+        Ok(taken > 0)
     }
 
     /// Whether it never waits at the moment.
@@ -156,14 +157,19 @@ impl Task {
         self.polling == Polling::Busy && self.reactor.table().shares() > 0
     }
 
-    /// Arms what is needed and is not armed.
-    fn arm(&mut self, awaits_sends: bool) -> Result<(), NicError> {
+    /// Whether all queues are armed that have to be.
+    fn is_armed(&self) -> bool {
+        self.recv == Armed::Yes && (self.send == Armed::Yes || !self.reactor.table().awaits_sends())
+    }
+
+    /// Arms those that are not.
+    fn arm(&mut self) -> Result<(), NicError> {
         let Cqs { send, recv } = &self.reactor.cqs;
         if self.recv == Armed::No {
             recv.arm()?;
             self.recv = Armed::Yes;
         }
-        if awaits_sends && self.send == Armed::No {
+        if self.send == Armed::No && self.reactor.table().awaits_sends() {
             send.arm()?;
             self.send = Armed::Yes;
         }
@@ -185,7 +191,7 @@ impl Task {
         if std::mem::take(&mut self.suspects) {
             self.reactor.counters.lost_events.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("a completion queue lost an event: is the kernel out of memory?");
-            // They are armed and polled once more before this task waits again, as always.
+            // They are armed anew before the next look.
             (self.recv, self.send) = (Armed::No, Armed::No);
         }
         Ticked::Yes
