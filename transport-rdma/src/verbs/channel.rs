@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
@@ -25,6 +26,9 @@ pub(super) enum Read<T> {
     Empty,
 }
 
+/// What fails where there is no runtime, or one that does no I/O.
+pub(super) const NEEDS_IO: &str = "watching a descriptor on the current tokio runtime";
+
 /// An object with a descriptor.
 ///
 /// # Safety
@@ -41,19 +45,24 @@ impl<T: Descriptor> Readable<T> {
     /// Puts it into the reactor of the runtime that this is called on.
     pub(super) fn new(object: T) -> Result<Self, CallError> {
         set_nonblocking(object.as_raw_fd())?;
-        let failed = |error: &io::Error| {
+        let no_io = CallError { call: NEEDS_IO, errno: Errno(libc::ENOTSUP) };
+        if Handle::try_current().is_err() {
+            return Err(no_io);
+        }
+        let register = || {
+            #[allow(
+                deprecated,
+                reason = "its successor, newer than the tokio asked for, asks for what `Descriptor` promises"
+            )]
+            AsyncFd::with_interest(object, Interest::READABLE)
+        };
+        // A runtime without I/O panics, and there is no way to ask it before. The object is dropped then.
+        let fd = catch_unwind(AssertUnwindSafe(register)).map_err(|_panic| no_io)?;
+        let fd = fd.map_err(|error| {
             let errno = Errno(error.raw_os_error().unwrap_or(libc::ENOTSUP));
             CallError { call: "watching a descriptor of verbs", errno }
-        };
-        if Handle::try_current().is_err() {
-            return Err(failed(&io::ErrorKind::Unsupported.into()));
-        }
-        #[allow(
-            deprecated,
-            reason = "its successor, newer than the tokio asked for, asks for what `Descriptor` promises"
-        )]
-        let fd = AsyncFd::with_interest(object, Interest::READABLE);
-        Ok(Self { fd: fd.map_err(|error| failed(&error))? })
+        })?;
+        Ok(Self { fd })
     }
 
     pub(super) fn get(&self) -> &T {
@@ -177,5 +186,31 @@ impl Drop for CompChannel {
         if let Err(error) = zero_or_errno("ibv_destroy_comp_channel", returned) {
             tracing::error!(%error, "a completion channel stays");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, pipe};
+
+    use super::*;
+
+    // SAFETY: a pipe has one descriptor, until it is dropped.
+    unsafe impl Descriptor for PipeReader {}
+
+    fn register() -> Result<(), CallError> {
+        let (reader, _writer) = pipe().expect("a pipe");
+        Readable::new(reader).map(drop)
+    }
+
+    #[test]
+    fn a_runtime_that_does_no_io_is_an_error_and_no_panic() {
+        let needs_io = Err(CallError { call: NEEDS_IO, errno: Errno(libc::ENOTSUP) });
+        assert_eq!(register(), needs_io);
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let without = builder.build().expect("a runtime");
+        assert_eq!(without.block_on(async { register() }), needs_io);
+        let with = builder.enable_io().build().expect("a runtime");
+        assert_eq!(with.block_on(async { register() }), Ok(()));
     }
 }

@@ -11,6 +11,7 @@ use verbwire_core::{Error, ErrorKind};
 
 use super::event::{CmEvent, CmEventKind};
 use crate::nic::Wire;
+use crate::verbs::channel::NEEDS_IO;
 use crate::verbs::ret::{CallError, Errno};
 
 /// What the machine has.
@@ -83,6 +84,13 @@ fn names(folder: &Path) -> Vec<String> {
 pub(super) fn unusable(doing: &str, address: SocketAddr, error: CallError) -> Error {
     let machine = Machine::look();
     let kind = match error.errno.0 {
+        _ if error.call == NEEDS_IO => {
+            let message = format!(
+                "failed {doing} {address}: it needs a tokio runtime with I/O, so call 'enable_io' or \
+                 'enable_all' on its builder"
+            );
+            return Error::with_source(ErrorKind::Unsupported, message, error);
+        }
         libc::EADDRINUSE => {
             let message = format!(
                 "failed {doing} {address}: the port is in use. iWARP devices share TCP's ports, so an \
@@ -214,6 +222,13 @@ mod tests {
         let error = unusable("listening at", "10.9.1.1:7000".parse().expect("an address"), error);
         assert_eq!(error.kind(), ErrorKind::LocalResource);
         assert!(error.to_string().contains("iWARP devices share TCP's ports"), "{error}");
+    }
+
+    #[test]
+    fn a_runtime_without_io_is_told_what_to_call() {
+        let error = CallError { call: NEEDS_IO, errno: Errno(libc::ENOTSUP) };
+        let error = unusable("to resolve", "10.9.1.1:7000".parse().expect("an address"), error);
+        assert!(error.to_string().contains("call 'enable_io'"), "{error}");
     }
 
     #[test]
