@@ -5,16 +5,20 @@
 //! the headers of this build.
 
 use std::io::{PipeReader, PipeWriter, pipe};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::thread;
 
-use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_event_type, ibv_get_async_event};
+use rdma_sys::{
+    ibv_ack_async_event, ibv_async_event, ibv_async_event_element_t, ibv_event_type,
+    ibv_get_async_event,
+};
 use verbwire_core::{Error, ErrorKind};
 
 use super::channel::{Read, emptiness, set_nonblocking};
 use super::context::Context;
-use super::fate::{CqKey, Fates};
+use super::fate::{CqKey, Fates, PortNumber};
 use super::ret::{CallError, Errno, minus_one};
 use crate::nic::{NicError, QpNumber};
 
@@ -37,7 +41,7 @@ struct AsyncEvent {
 enum Subject {
     Qp(QpNumber),
     Cq(CqKey),
-    Port(i32),
+    Port(PortNumber),
     Device,
 }
 
@@ -121,54 +125,69 @@ fn wait(fds: [RawFd; 2]) -> Result<Woken, CallError> {
     }
 }
 
+const CQ_ERR: u32 = ibv_event_type::IBV_EVENT_CQ_ERR as u32;
+const QP_FATAL: u32 = ibv_event_type::IBV_EVENT_QP_FATAL as u32;
+const QP_REQ_ERR: u32 = ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32;
+const QP_ACCESS_ERR: u32 = ibv_event_type::IBV_EVENT_QP_ACCESS_ERR as u32;
+const COMM_EST: u32 = ibv_event_type::IBV_EVENT_COMM_EST as u32;
+const SQ_DRAINED: u32 = ibv_event_type::IBV_EVENT_SQ_DRAINED as u32;
+const PATH_MIG: u32 = ibv_event_type::IBV_EVENT_PATH_MIG as u32;
+const PATH_MIG_ERR: u32 = ibv_event_type::IBV_EVENT_PATH_MIG_ERR as u32;
+const DEVICE_FATAL: u32 = ibv_event_type::IBV_EVENT_DEVICE_FATAL as u32;
+const PORT_ACTIVE: u32 = ibv_event_type::IBV_EVENT_PORT_ACTIVE as u32;
+const PORT_ERR: u32 = ibv_event_type::IBV_EVENT_PORT_ERR as u32;
+const LAST_WQE_REACHED: u32 = ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED as u32;
+
 /// Takes an event, copies and acknowledges it.
 fn read(context: &Context) -> Result<Read<AsyncEvent>, CallError> {
-    // SAFETY: zeros are a value of every field; the type's zero is `IBV_EVENT_CQ_ERR`.
-    let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
-    // SAFETY: the context is open while it is borrowed, and `event` is this call's to write.
-    let returned = unsafe { ibv_get_async_event(context.raw(), &raw mut event) };
+    // Never a value of its type: the library may write a kind that the enum has not.
+    let mut place = MaybeUninit::<ibv_async_event>::zeroed();
+    let event = place.as_mut_ptr();
+    // SAFETY: the context is open while it is borrowed, and the place is this call's to write.
+    let returned = unsafe { ibv_get_async_event(context.raw(), event) };
     if let Read::Empty = emptiness(minus_one("ibv_get_async_event", returned))? {
         return Ok(Read::Empty);
     }
-    let kind = (&raw const event.event_type).cast::<u32>();
-    // SAFETY: the field has the size and alignment of a u32 (`repr(u32)`), and was written by the library.
-    let kind = unsafe { kind.read() };
-    let copied = AsyncEvent { kind, subject: subject(kind, &event) };
-    // SAFETY: the event was taken above and is acknowledged once; of it only plain fields are read.
-    unsafe { ibv_ack_async_event(&raw mut event) }
+    // SAFETY: the library has written the event.
+    let copied = unsafe { copy(event) };
+    // SAFETY: the event was taken above and is acknowledged once.
+    unsafe { ibv_ack_async_event(event) }
     Ok(Read::Something(copied))
 }
 
-const QP_EVENTS: [u32; 7] = [
-    ibv_event_type::IBV_EVENT_QP_FATAL as u32,
-    ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32,
-    ibv_event_type::IBV_EVENT_QP_ACCESS_ERR as u32,
-    ibv_event_type::IBV_EVENT_COMM_EST as u32,
-    ibv_event_type::IBV_EVENT_SQ_DRAINED as u32,
-    ibv_event_type::IBV_EVENT_PATH_MIG as u32,
-    ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED as u32,
-];
-const CQ_ERR: u32 = ibv_event_type::IBV_EVENT_CQ_ERR as u32;
-const QP_FATAL: u32 = ibv_event_type::IBV_EVENT_QP_FATAL as u32;
-const QP_ACCESS_ERR: u32 = ibv_event_type::IBV_EVENT_QP_ACCESS_ERR as u32;
-const DEVICE_FATAL: u32 = ibv_event_type::IBV_EVENT_DEVICE_FATAL as u32;
-const PORT_ERR: u32 = ibv_event_type::IBV_EVENT_PORT_ERR as u32;
-const PORT_ACTIVE: u32 = ibv_event_type::IBV_EVENT_PORT_ACTIVE as u32;
+/// # Safety
+///
+/// `event` points to an event of the library that is not acknowledged yet.
+unsafe fn copy(event: *const ibv_async_event) -> AsyncEvent {
+    // SAFETY: the field lies within the event.
+    let kind = unsafe { &raw const (*event).event_type }.cast::<u32>();
+    // SAFETY: the field has the size and alignment of a u32 (`repr(u32)`), and was written.
+    let kind = unsafe { kind.read() };
+    // SAFETY: the field was written, and any bytes are a value of the union.
+    let element = unsafe { &(*event).element };
+    // SAFETY: the caller's promise; kind and element are the event's.
+    AsyncEvent { kind, subject: unsafe { subject(kind, element) } }
+}
 
-fn subject(kind: u32, event: &ibv_async_event) -> Subject {
+/// # Safety
+///
+/// The element is of an event of this kind that is not acknowledged yet.
+unsafe fn subject(kind: u32, element: &ibv_async_event_element_t) -> Subject {
     match kind {
         CQ_ERR => {
             // SAFETY: events of this kind name a completion queue (man 3 ibv_get_async_event).
-            let cq = unsafe { event.element.cq };
+            let cq = unsafe { element.cq };
             Subject::Cq(CqKey(cq.addr()))
         }
         PORT_ERR | PORT_ACTIVE => {
             // SAFETY: events of this kind name a port.
-            Subject::Port(unsafe { event.element.port_num })
+            let port = unsafe { element.port_num };
+            Subject::Port(PortNumber(u8::try_from(port).unwrap_or(0)))
         }
-        kind if QP_EVENTS.contains(&kind) => {
+        QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR | COMM_EST | SQ_DRAINED | PATH_MIG | PATH_MIG_ERR
+        | LAST_WQE_REACHED => {
             // SAFETY: events of this kind name a queue pair.
-            let qp = unsafe { event.element.qp };
+            let qp = unsafe { element.qp };
             // SAFETY: the queue pair exists until its event is acknowledged: its destruction waits for that.
             Subject::Qp(QpNumber(unsafe { (*qp).qp_num }))
         }
@@ -177,11 +196,14 @@ fn subject(kind: u32, event: &ibv_async_event) -> Subject {
 }
 
 /// Tells those whom an event concerns. `Some` if the device is gone.
+///
+/// Changes of LID, key, GID or subnet manager, and a request to register again, concern the connection manager:
+/// a connection that they cut off ends when its messages are not acknowledged.
 fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Option<Error> {
     let lost = |message: String| Error::new(ErrorKind::Lost, message);
     tracing::debug!(device, ?event, "a device's event");
     match (event.kind, event.subject) {
-        (QP_FATAL..=QP_ACCESS_ERR, Subject::Qp(qp)) => {
+        (QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR, Subject::Qp(qp)) => {
             let message = format!(
                 "RDMA device {device} ended queue pair {} (asynchronous event {})",
                 qp.0, event.kind
@@ -196,9 +218,10 @@ fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Option<Error> {
         }
         (PORT_ERR, Subject::Port(port)) => {
             let message = format!(
-                "port {port} of RDMA device {device} is down: check the cable and the link"
+                "port {} of RDMA device {device} is down: check the cable and the link",
+                port.0
             );
-            fates.end_all(&lost(message));
+            fates.end_port(port, &lost(message));
         }
         (DEVICE_FATAL, _) => {
             return Some(lost(format!("RDMA device {device} has failed or was removed")));
@@ -213,33 +236,64 @@ mod tests {
     use std::task::{Context as TaskContext, Poll, Waker};
 
     use super::*;
+    use crate::verbs::fate::Watch;
 
-    fn raw(kind: u32) -> ibv_async_event {
-        // SAFETY: as in `read`.
-        let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
-        event.element.port_num = i32::try_from(kind).expect("small");
-        event
+    const PORT: PortNumber = PortNumber(1);
+    const OTHER: PortNumber = PortNumber(2);
+
+    /// An event about the port or the queue pair 1, as far as its kind names one.
+    fn event(kind: u32) -> AsyncEvent {
+        // SAFETY: zeros are a value of every field.
+        let mut qp: rdma_sys::ibv_qp = unsafe { std::mem::zeroed() };
+        qp.qp_num = 1;
+        // SAFETY: as above.
+        let mut raw: ibv_async_event = unsafe { std::mem::zeroed() };
+        if matches!(kind, PORT_ACTIVE | PORT_ERR) {
+            raw.element.port_num = 1;
+        } else {
+            raw.element.qp = &raw mut qp;
+        }
+        // SAFETY: the event names a queue pair that exists, or a port.
+        AsyncEvent { kind, subject: unsafe { subject(kind, &raw.element) } }
+    }
+
+    fn is_over(watch: &Watch) -> Option<String> {
+        match watch.poll(&mut TaskContext::from_waker(Waker::noop())) {
+            Poll::Ready(error) => Some(error.to_string()),
+            Poll::Pending => None,
+        }
     }
 
     #[test]
-    fn an_event_of_a_kind_that_nobody_knows_concerns_the_device_and_ends_nothing() {
-        let fates = Arc::new(Fates::default());
-        let watch = fates.watch(QpNumber(1), [CqKey(1); 2]);
-        let unknown = AsyncEvent { kind: 4711, subject: subject(4711, &raw(1)) };
-        assert_eq!(unknown.subject, Subject::Device);
-        assert!(tell("rxe0", &fates, unknown).is_none());
-        assert!(watch.poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+    fn only_errors_of_a_connection_or_its_port_end_it_whatever_else_a_device_says() {
+        for kind in (1..64).filter(|kind| *kind != DEVICE_FATAL).chain([4711, u32::MAX]) {
+            let fates = Arc::new(Fates::default());
+            let watch = fates.watch(QpNumber(1), [CqKey(1); 2], PORT);
+            let other = fates.watch(QpNumber(2), [CqKey(1); 2], OTHER);
+            assert!(tell("rxe0", &fates, event(kind)).is_none(), "{kind}");
+            let ends = matches!(kind, QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR | PORT_ERR);
+            assert_eq!(is_over(&watch).is_some(), ends, "{kind}");
+            assert_eq!(is_over(&other), None, "{kind}");
+        }
     }
 
     #[test]
-    fn a_port_that_goes_down_ends_connections_with_its_name() {
+    fn an_event_of_a_kind_that_nobody_knows_is_about_the_device() {
+        assert_eq!(event(4711), AsyncEvent { kind: 4711, subject: Subject::Device });
+    }
+
+    #[test]
+    fn a_port_that_goes_down_is_known_by_its_number() {
         let fates = Arc::new(Fates::default());
-        let watch = fates.watch(QpNumber(1), [CqKey(1); 2]);
-        let event = AsyncEvent { kind: PORT_ERR, subject: subject(PORT_ERR, &raw(2)) };
-        assert!(tell("rxe0", &fates, event).is_none(), "the device is still there");
-        let Poll::Ready(error) = watch.poll(&mut TaskContext::from_waker(Waker::noop())) else {
-            panic!("the connection ended")
-        };
-        assert!(error.to_string().starts_with("port 2 of RDMA device rxe0 is down"), "{error}");
+        let watch = fates.watch(QpNumber(1), [CqKey(1); 2], PORT);
+        assert!(tell("rxe0", &fates, event(PORT_ERR)).is_none(), "the device is still there");
+        let words = is_over(&watch).expect("the connection ended");
+        assert!(words.starts_with("port 1 of RDMA device rxe0 is down"), "{words}");
+    }
+
+    #[test]
+    fn a_device_that_has_failed_is_of_no_use_any_more() {
+        let cause = tell("rxe0", &Fates::default(), event(DEVICE_FATAL)).expect("it is gone");
+        assert!(cause.to_string().starts_with("RDMA device rxe0 has failed"), "{cause}");
     }
 }

@@ -30,10 +30,15 @@ struct List {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CqKey(pub(super) usize);
 
+/// A port of a device, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PortNumber(pub(super) u8);
+
 struct Seat {
     qp: QpNumber,
     /// Of its sends and of its receives.
     cqs: [CqKey; 2],
+    port: PortNumber,
     over: Option<Error>,
     waker: Option<Waker>,
 }
@@ -83,13 +88,18 @@ pub(super) struct Watch {
 }
 
 impl Fates {
-    /// A place for the connection of this queue pair.
-    pub(super) fn watch(self: &Arc<Self>, qp: QpNumber, cqs: [CqKey; 2]) -> Watch {
+    /// A place for the connection of this queue pair, which goes by this port.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        qp: QpNumber,
+        cqs: [CqKey; 2],
+        port: PortNumber,
+    ) -> Watch {
         let mut list = self.list();
         let key = list.next;
         list.next += 1;
         let over = list.gone.clone();
-        list.watches.insert(key, Seat { qp, cqs, over, waker: None });
+        list.watches.insert(key, Seat { qp, cqs, port, over, waker: None });
         Watch { fates: Arc::clone(self), key }
     }
 
@@ -128,9 +138,9 @@ impl Fates {
         fates.iter().for_each(|fate| fate.lose(&lost));
     }
 
-    /// All connections of now end.
-    pub(super) fn end_all(&self, cause: &Error) {
-        self.end(cause, |_| true);
+    /// A port is down: its connections of now end.
+    pub(super) fn end_port(&self, port: PortNumber, cause: &Error) {
+        self.end(cause, |seat| seat.port == port);
     }
 
     /// The connection of this queue pair ends.
@@ -191,6 +201,8 @@ mod tests {
 
     use super::*;
 
+    const PORT: PortNumber = PortNumber(1);
+
     fn cause(words: &str) -> Error {
         Error::new(ErrorKind::Lost, words)
     }
@@ -199,32 +211,40 @@ mod tests {
         watch.poll(&mut Context::from_waker(Waker::noop())).map(|error| error.to_string())
     }
 
+    fn over(words: &str) -> Poll<String> {
+        Poll::Ready(words.to_owned())
+    }
+
     #[test]
     fn an_event_reaches_those_whom_it_concerns_and_the_first_cause_stays() {
         let fates = Arc::new(Fates::default());
-        let (one, two) = (
-            fates.watch(QpNumber(1), [CqKey(8); 2]),
-            fates.watch(QpNumber(2), [CqKey(8), CqKey(9)]),
-        );
+        let one = fates.watch(QpNumber(1), [CqKey(8); 2], PORT);
+        let two = fates.watch(QpNumber(2), [CqKey(8), CqKey(9)], PORT);
         let fate = fates.add_cq(CqKey(9));
         fates.end_qp(QpNumber(1), &cause("fatal"));
-        assert_eq!((poll(&one), poll(&two)), (Poll::Ready("fatal".into()), Poll::Pending));
+        assert_eq!((poll(&one), poll(&two)), (over("fatal"), Poll::Pending));
         let lost = NicError { verb: "ibv_poll_cq", reason: "overflow".into() };
         fates.end_cq(CqKey(9), &lost, &cause("queue"));
         assert_eq!(fate.check(), Err(lost));
-        fates.end_all(&cause("port"));
-        assert_eq!(
-            (poll(&one), poll(&two)),
-            (Poll::Ready("fatal".into()), Poll::Ready("queue".into()))
-        );
-        assert_eq!(poll(&fates.watch(QpNumber(3), [CqKey(8); 2])), Poll::Pending);
+        fates.end_port(PORT, &cause("port"));
+        assert_eq!((poll(&one), poll(&two)), (over("fatal"), over("queue")));
+        assert_eq!(poll(&fates.watch(QpNumber(3), [CqKey(8); 2], PORT)), Poll::Pending);
+    }
+
+    #[test]
+    fn a_port_that_goes_down_ends_its_own_connections_only() {
+        let fates = Arc::new(Fates::default());
+        let here = fates.watch(QpNumber(1), [CqKey(1); 2], PORT);
+        let there = fates.watch(QpNumber(2), [CqKey(1); 2], PortNumber(2));
+        fates.end_port(PORT, &cause("port 1"));
+        assert_eq!((poll(&here), poll(&there)), (over("port 1"), Poll::Pending));
     }
 
     #[test]
     fn a_device_that_is_gone_ends_also_what_comes_later() {
         let fates = Arc::new(Fates::default());
         fates.end_device(&cause("gone"));
-        assert_eq!(poll(&fates.watch(QpNumber(1), [CqKey(1); 2])), Poll::Ready("gone".into()));
+        assert_eq!(poll(&fates.watch(QpNumber(1), [CqKey(1); 2], PORT)), over("gone"));
         assert!(fates.gone().is_some());
     }
 }

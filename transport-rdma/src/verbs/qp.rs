@@ -21,7 +21,7 @@ use rdma_sys::{
 
 use super::cm::CmId;
 use super::cq::{RawCq, VerbsCq};
-use super::fate::{Fates, Watch};
+use super::fate::{Fates, PortNumber, Watch};
 use super::pd::Pd;
 use super::reaper::reap;
 use super::ret::{CallError, non_null, zero_or_errno};
@@ -169,11 +169,11 @@ impl VerbsQp {
         Arc::ptr_eq(&self.pd, pd)
     }
 
-    /// Where a connection over it hears of the device's events.
-    pub(super) fn watch(&self) -> Option<Watch> {
+    /// Where a connection over it, by this port, hears of the device's events.
+    pub(super) fn watch(&self, port: PortNumber) -> Option<Watch> {
         let key = |cq: &Arc<dyn Cq>| Some(cq.as_any().downcast_ref::<VerbsCq>()?.queue().key());
         let keys = [key(&self.cqs.send)?, key(&self.cqs.recv)?];
-        Some(self.fates.watch(self.number, keys))
+        Some(self.fates.watch(self.number, keys, port))
     }
 
     /// To INIT before there is a connection, so that receives can be posted. [`init`](Self::init) sets the port

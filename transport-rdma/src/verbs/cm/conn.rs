@@ -25,7 +25,8 @@ pub(super) struct VerbsConnection {
 
 impl VerbsConnection {
     pub(super) fn new(id: Arc<CmId>, nic: Arc<VerbsNic>, qp: Arc<dyn Qp>) -> Self {
-        let watch = qp.as_any().downcast_ref::<VerbsQp>().and_then(VerbsQp::watch);
+        let own = qp.as_any().downcast_ref::<VerbsQp>();
+        let watch = own.and_then(|own| own.watch(id.port()));
         Self { id, nic, qp, watch, over: None }
     }
 

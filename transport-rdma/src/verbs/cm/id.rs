@@ -25,6 +25,7 @@ use crate::nic::MAX_PRIVATE_DATA;
 use crate::verbs::abi::{OPTION_ID_ACK_TIMEOUT, OPTION_LEVEL_ID};
 use crate::verbs::channel::{Descriptor, Read, Readable, emptiness};
 use crate::verbs::context;
+use crate::verbs::fate::PortNumber;
 use crate::verbs::reaper::reap;
 use crate::verbs::ret::{CallError, minus_one, non_null};
 
@@ -242,6 +243,11 @@ impl CmId {
     /// The name of the device that it is bound to.
     pub(super) fn device(&self) -> Option<String> {
         NonNull::new(self.get().verbs).and_then(context::name_of)
+    }
+
+    /// The device's port that it is bound to; 0 if to none.
+    pub(super) fn port(&self) -> PortNumber {
+        PortNumber(self.get().port_num)
     }
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
