@@ -8,7 +8,7 @@
 //!   Context ─► Pd ─► Mr                     each holds an `Arc` of what it is made of,
 //!           │     └► RawQp (and its Cq)     so it is destroyed first
 //!           └► CompChannel ─► RawCq
-//!   EventChannel ─► RawId
+//!   RawChannel ─► CmId
 //! ```
 //!
 //! * `ret`: how C says that a call failed; `abi`: what the bindings do not say.

@@ -14,21 +14,26 @@
 //!    the kernel has moved the queue pair
 //! ```
 //!
-//! Any event may come in any state; what a state does not expect is logged and dropped. What ends an attempt:
-//! ADDR_ERROR, ROUTE_ERROR, REJECTED, UNREACHABLE, CONNECT_ERROR, DISCONNECTED, DEVICE_REMOVAL, and the caller's
-//! deadline, at which it drops the future. Every id is destroyed on the reaper's thread.
+//! Any event may come in any state, and every state that waits for somebody has a deadline: see [`state`], and the
+//! table in ARCHITECTURE.md. An attempt that its caller drops is cleaned up from whatever state it is in ([`link`]).
+//! Every id is destroyed on the reaper's thread.
 //!
-//! * [`id`]: ids and their channels, the only file here that calls the library.
+//! * `state`: what an event means. Pure.
+//! * `id`, `channel`: ids and their channels, the only files here that call the library.
 //! * `event`, `address`: the library's structs, copied.
 //! * `words`: why an address leads nowhere.
+//! * `link`: an id on its way through the states.
 //! * `connect`, `listen`, `conn`: the seam.
 
 mod address;
+mod channel;
 mod conn;
 mod connect;
 mod event;
 mod id;
+mod link;
 mod listen;
+mod state;
 mod words;
 
 use std::sync::Arc;

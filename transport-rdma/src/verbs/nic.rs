@@ -124,6 +124,10 @@ impl VerbsNic {
         &self.capabilities.device
     }
 
+    pub(super) fn wire(&self) -> Wire {
+        self.capabilities.wire
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.fates.gone().is_some()
     }

@@ -2,6 +2,8 @@
 //!
 //! `LAB_ADDRESS` is an address of the device `LAB_DEVICE`, of kind `LAB_KIND` (`rxe` or `siw`).
 
+mod endings;
+
 use std::env;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use verbwire_core::ErrorKind;
 
+use super::reaper::reap;
 use super::{VerbsCm, VerbsConfig, nic};
 use crate::memory::{CpuBuf, Lkey, NicAccess, NicBuf, Poison, Pool, Released, Rkey, Slab};
 use crate::nic::*;
@@ -93,10 +96,13 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        self.qp.destroy();
-        for buf in self.posted.drain(..) {
-            drop(buf.into_cpu(Released::by_nic()));
-        }
+        let (qp, posted) = (Arc::clone(&self.qp), std::mem::take(&mut self.posted));
+        reap(move || {
+            qp.destroy();
+            for buf in posted {
+                drop(buf.into_cpu(Released::by_nic()));
+            }
+        });
     }
 }
 

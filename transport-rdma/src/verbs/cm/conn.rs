@@ -6,16 +6,14 @@ use std::task::{Context as TaskContext, Poll};
 use verbwire_core::{Error, ErrorKind};
 
 use super::event::CmEventKind;
-use super::id::CmId;
+use super::link::Link;
 use crate::nic::{CmConnection, Qp};
 use crate::verbs::fate::Watch;
-use crate::verbs::nic::VerbsNic;
 use crate::verbs::qp::VerbsQp;
 
 /// See the module. Dropped, it disconnects.
 pub(super) struct VerbsConnection {
-    id: Arc<CmId>,
-    nic: Arc<VerbsNic>,
+    link: Link,
     qp: Arc<dyn Qp>,
     /// What the device says.
     watch: Option<Watch>,
@@ -24,42 +22,32 @@ pub(super) struct VerbsConnection {
 }
 
 impl VerbsConnection {
-    pub(super) fn new(id: Arc<CmId>, nic: Arc<VerbsNic>, qp: Arc<dyn Qp>) -> Self {
+    pub(super) fn new(mut link: Link, qp: Arc<dyn Qp>) -> Self {
+        link.set_established();
+        let port = link.id().port();
         let own = qp.as_any().downcast_ref::<VerbsQp>();
-        let watch = own.and_then(|own| own.watch(id.port()));
-        Self { id, nic, qp, watch, over: None }
+        let watch = own.and_then(|own| own.watch(port));
+        Self { link, qp, watch, over: None }
     }
 
     /// The reason that the connection manager or the device has given by now.
-    fn poll_over(&self, cx: &mut TaskContext<'_>) -> Poll<Error> {
+    fn poll_over(&mut self, cx: &mut TaskContext<'_>) -> Poll<Error> {
         if let Some(Poll::Ready(cause)) = self.watch.as_ref().map(|watch| watch.poll(cx)) {
             return Poll::Ready(cause);
         }
-        loop {
-            let event = match self.id.poll_event(cx) {
-                Poll::Ready(Ok(event)) => event,
-                Poll::Ready(Err(error)) => {
-                    let message = "the RDMA connection manager gives no events any more";
-                    return Poll::Ready(Error::with_source(ErrorKind::Lost, message, error));
-                }
-                Poll::Pending => return Poll::Pending,
-            };
-            match event.kind {
-                CmEventKind::DISCONNECTED => {
-                    return Poll::Ready(Error::new(ErrorKind::Lost, "the peer has disconnected"));
-                }
-                CmEventKind::DEVICE_REMOVAL => {
-                    let cause = removed(self.nic.device());
-                    self.nic.remove(&cause);
-                    return Poll::Ready(cause);
-                }
-                CmEventKind::UNREACHABLE | CmEventKind::CONNECT_ERROR => {
-                    let message = "the connection manager has lost the peer";
-                    return Poll::Ready(Error::new(ErrorKind::Lost, message));
-                }
-                _ => tracing::debug!(?event, "an event that a connection does not expect"),
+        // In its state, any event that means something is an end.
+        self.link.poll_step(cx).map(|over| match over.map(|(_, event)| event.kind) {
+            Ok(CmEventKind::DISCONNECTED) => {
+                Error::new(ErrorKind::Lost, "the peer has disconnected")
             }
-        }
+            Ok(CmEventKind::DEVICE_REMOVAL) => {
+                let cause = removed(self.link.nic().device());
+                self.link.nic().remove(&cause);
+                cause
+            }
+            Ok(_) => Error::new(ErrorKind::Lost, "the connection manager has lost the peer"),
+            Err(error) => error,
+        })
     }
 }
 
@@ -76,10 +64,7 @@ impl CmConnection for VerbsConnection {
     }
 
     fn disconnect(&mut self) {
-        if let Err(error) = self.id.disconnect() {
-            // The peer may have been first.
-            tracing::debug!(%error, "a connection was not disconnected");
-        }
+        self.link.disconnect();
     }
 }
 

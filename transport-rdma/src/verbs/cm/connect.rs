@@ -1,28 +1,29 @@
 //! The connecting side.
 
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use verbwire_core::transport::BoxFuture;
 use verbwire_core::{Error, ErrorKind};
 
 use super::address::{look_up, shown};
+use super::channel::EventedId;
 use super::conn::VerbsConnection;
-use super::event::{CmEvent, CmEventKind};
-use super::id::{CmId, Offer};
+use super::event::CmEvent;
+use super::id::Offer;
+use super::link::{Link, next_step, open_device, within};
+use super::state::{RESOLVE_MS, State, Step};
 use super::{VerbsConfig, own_qp, words};
-use crate::error;
 use crate::nic::{Connected, Nic, Qp, Resolved, Wire};
-use crate::verbs::nic::{self, VerbsNic};
 use crate::verbs::qp::{ACK_TIMEOUT, Agreed, VerbsQp};
 use crate::verbs::reaper::on_thread;
 
-/// How long finding the device and the way there may take. 2 s: longer than a neighbour takes to answer that
-/// is there.
-const RESOLVE_MS: i32 = 2000;
+/// Threads that may wait in `rdma_connect` at a time. 32: iWARP's waits there as long as TCP connects, two minutes
+/// if the peer's machine is gone, and cannot be called off. Who finds no place waits, within its own limit.
+static CALLS: Semaphore = Semaphore::const_new(32);
 
 /// When a new iWARP connection is nudged: see [`VerbsQp::nudge`]. The first soon enough not to be felt as a
 /// hang, the later ones for a machine that is slow.
@@ -31,8 +32,7 @@ const NUDGE_AFTER: [Duration; 3] =
 
 /// A way to a peer.
 pub(super) struct VerbsResolved {
-    id: CmId,
-    nic: Arc<VerbsNic>,
+    link: Link,
     peer: String,
     config: VerbsConfig,
 }
@@ -52,54 +52,36 @@ pub(super) async fn resolve(address: &str, config: VerbsConfig) -> Result<VerbsR
 
 async fn resolve_one(address: SocketAddr, config: VerbsConfig) -> Result<VerbsResolved, Error> {
     let failed = |error| words::unusable("to resolve", address, error);
-    let id = CmId::create().map_err(failed)?;
+    let evented = EventedId::create().map_err(failed)?;
+    let id = evented.id();
     if let Err(error) = id.set_ack_timeout(ACK_TIMEOUT) {
         // An older kernel: the queue pair is told by itself, so only the peer waits longer.
         tracing::debug!(%error, "the acknowledgement timeout of the connection stays the system's");
     }
     id.resolve_addr(address, RESOLVE_MS).map_err(failed)?;
-    expect(&id, address, CmEventKind::ADDR_RESOLVED).await?;
+    resolve_step(&evented, address, State::ResolvingAddress).await?;
     id.resolve_route(RESOLVE_MS).map_err(failed)?;
-    expect(&id, address, CmEventKind::ROUTE_RESOLVED).await?;
-    let nic = open_device(&id, address).await?;
-    Ok(VerbsResolved { id, nic, peer: address.to_string(), config })
+    resolve_step(&evented, address, State::ResolvingRoute).await?;
+    let nic = open_device(id).await?;
+    let link = Link::new(evented, nic, State::Connecting);
+    Ok(VerbsResolved { link, peer: address.to_string(), config })
 }
 
-/// Opens the device that `id` is bound to.
-async fn open_device(id: &CmId, address: SocketAddr) -> Result<Arc<VerbsNic>, Error> {
-    let name = id.device().ok_or_else(|| {
-        let message = format!("{address} was resolved to no device");
-        Error::new(ErrorKind::Unreachable, message)
-    })?;
-    let opened = on_thread(move || nic::open(&name)).await?;
-    opened.map_err(|error| error::local("to open the RDMA device", error))
-}
-
-/// Waits for the event that ends a step of resolving.
-async fn expect(id: &CmId, address: SocketAddr, wanted: CmEventKind) -> Result<(), Error> {
-    loop {
-        let event = next_event(id).await?;
-        match event.kind {
-            kind if kind == wanted => return Ok(()),
-            CmEventKind::ADDR_ERROR | CmEventKind::ROUTE_ERROR | CmEventKind::DEVICE_REMOVAL => {
-                return Err(words::unresolved(address, &event));
-            }
-            _ => tracing::debug!(?event, "an event that resolving does not expect"),
+/// Waits until a step of resolving is done.
+async fn resolve_step(id: &EventedId, address: SocketAddr, state: State) -> Result<(), Error> {
+    let resolved = async {
+        match next_step(id, state).await? {
+            (Step::Next, _) => Ok(()),
+            (_, event) => Err(words::unresolved(address, &event)),
         }
-    }
-}
-
-/// The next event of an id.
-pub(super) async fn next_event(id: &CmId) -> Result<CmEvent, Error> {
-    poll_fn(|cx| id.poll_event(cx)).await.map_err(|error| {
-        let message = "the RDMA connection manager gives no events";
-        Error::with_source(ErrorKind::LocalResource, message, error)
-    })
+    };
+    let late = |limit| format!("the kernel did not resolve {address} within {limit:?}");
+    within(state, resolved, late).await
 }
 
 impl Resolved for VerbsResolved {
     fn nic(&self) -> Arc<dyn Nic> {
-        Arc::clone(&self.nic) as Arc<dyn Nic>
+        Arc::clone(self.link.nic()) as Arc<dyn Nic>
     }
 
     fn connect(
@@ -107,19 +89,24 @@ impl Resolved for VerbsResolved {
         qp: Arc<dyn Qp>,
         private_data: Vec<u8>,
     ) -> BoxFuture<'static, Result<Connected, Error>> {
-        Box::pin(self.run(qp, private_data))
+        Box::pin(async move {
+            let peer = self.peer.clone();
+            let late = |limit| format!("{peer} did not answer a connect request within {limit:?}");
+            within(State::Connecting, self.run(qp, private_data), late).await
+        })
     }
 }
 
 impl VerbsResolved {
     async fn run(self, qp: Arc<dyn Qp>, private_data: Vec<u8>) -> Result<Connected, Error> {
-        let Self { id, nic, peer, config } = self;
+        let Self { link, peer, config } = self;
+        let nic = Arc::clone(link.nic());
         let own = own_qp(&*qp, &nic)?;
         let setup = |error| {
             let message = format!("failed to prepare a queue pair for {peer}");
             Error::with_source(ErrorKind::LocalResource, message, error)
         };
-        own.init(&id).map_err(setup)?;
+        own.init(link.id()).map_err(setup)?;
         let reads = nic.reads();
         let offer = Offer {
             private_data,
@@ -128,36 +115,43 @@ impl VerbsResolved {
             rnr_retry: config.rnr_retry,
             qp: own.number(),
         };
-        let id = Arc::new(id);
-        let calling = Arc::clone(&id);
-        on_thread(move || calling.connect(&offer))
-            .await?
-            .map_err(|error| words::not_connected(&peer, error))?;
-        let wire = nic.capabilities().wire;
-        let answer = loop {
-            let event = next_event(&id).await?;
-            match event.kind {
-                CmEventKind::CONNECT_RESPONSE => {
-                    own.ready(&id, Agreed { rnr_retry: config.rnr_retry }).map_err(setup)?;
-                    id.establish().map_err(setup)?;
-                    break event;
-                }
-                CmEventKind::ESTABLISHED => break event,
-                CmEventKind::REJECTED
-                | CmEventKind::UNREACHABLE
-                | CmEventKind::CONNECT_ERROR
-                | CmEventKind::DISCONNECTED
-                | CmEventKind::DEVICE_REMOVAL => return Err(words::refused(&peer, wire, &event)),
-                _ => tracing::debug!(?event, "an event that connecting does not expect"),
+        let mut link = call(link, offer, &peer).await?;
+        let answer = match link.next_step().await? {
+            (Step::Answer, event) => {
+                own.ready(link.id(), Agreed { rnr_retry: config.rnr_retry }).map_err(setup)?;
+                link.id().establish().map_err(setup)?;
+                event
             }
+            (Step::Next, event) => event,
+            (_, event) => return Err(words::refused(&peer, nic.wire(), &event)),
         };
-        if wire == Wire::Iwarp {
+        if nic.wire() == Wire::Iwarp {
             tokio::spawn(nudge(Arc::downgrade(&qp)));
         }
-        let addresses = (shown(id.local_address()), peer);
-        let events = VerbsConnection::new(id, nic, qp);
-        Ok(Connected { private_data: answer.private_data, addresses, events: Box::new(events) })
+        Ok(connected(link, qp, peer, answer))
     }
+}
+
+/// Asks the peer to connect. Dropped, the call still runs to its end, and the link is given up then.
+async fn call(link: Link, offer: Offer, peer: &str) -> Result<Link, Error> {
+    let place = CALLS.acquire().await.map_err(|closed| {
+        Error::with_source(ErrorKind::LocalResource, "no RDMA connects are made any more", closed)
+    })?;
+    let (link, called) = on_thread(move || {
+        let called = link.id().connect(&offer);
+        drop(place);
+        (link, called)
+    })
+    .await?;
+    called.map_err(|error| words::not_connected(peer, error))?;
+    Ok(link)
+}
+
+/// A connection that stands.
+pub(super) fn connected(link: Link, qp: Arc<dyn Qp>, peer: String, answer: CmEvent) -> Connected {
+    let addresses = (shown(link.id().local_address()), peer);
+    let events = Box::new(VerbsConnection::new(link, qp));
+    Connected { private_data: answer.private_data, addresses, events }
 }
 
 /// Nudges a new connection while its queue pair is alive.

@@ -3,28 +3,27 @@
 
 use std::ptr::NonNull;
 
-use rdma_sys::{rdma_cm_event, rdma_cm_event_type as kinds, rdma_cm_id};
+use rdma_sys::{rdma_cm_event, rdma_cm_event_type as kinds};
+
+use super::id::CmId;
 
 /// An event.
 #[derive(Debug)]
-pub(super) struct CmEvent {
-    pub(super) kind: CmEventKind,
+pub(in crate::verbs) struct CmEvent {
+    pub(in crate::verbs) kind: CmEventKind,
     /// 0, a negated errno, or a reason that depends on the kind and the wire.
     pub(super) status: i32,
     /// What the peer sent along; padded with zeros on InfiniBand.
     pub(super) private_data: Vec<u8>,
-    /// The id that a connect request made.
-    pub(super) request: Option<NonNull<rdma_cm_id>>,
+    /// The id that a connect request made. Dropped, the request is refused.
+    pub(super) request: Option<CmId>,
     /// Reads that the peer allows and wants, of a connect request.
     pub(super) peer_reads: (u8, u8),
 }
 
-// SAFETY: `request` is a number until its owner makes a `CmId` of it, and an id is not bound to a thread.
-unsafe impl Send for CmEvent {}
-
 /// A number of `enum rdma_cm_event_type`, or a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CmEventKind(pub(super) u32);
+pub(in crate::verbs) struct CmEventKind(pub(super) u32);
 
 impl CmEventKind {
     pub(super) const ADDR_RESOLVED: Self = Self(kinds::RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -39,6 +38,7 @@ impl CmEventKind {
     pub(super) const ESTABLISHED: Self = Self(kinds::RDMA_CM_EVENT_ESTABLISHED);
     pub(super) const DISCONNECTED: Self = Self(kinds::RDMA_CM_EVENT_DISCONNECTED);
     pub(super) const DEVICE_REMOVAL: Self = Self(kinds::RDMA_CM_EVENT_DEVICE_REMOVAL);
+    pub(super) const TIMEWAIT_EXIT: Self = Self(kinds::RDMA_CM_EVENT_TIMEWAIT_EXIT);
 
     /// Whether the event's parameters are those of a connection.
     fn has_parameters(self) -> bool {
@@ -50,7 +50,7 @@ impl CmEventKind {
 }
 
 impl CmEvent {
-    /// Copies an event that is not acknowledged yet.
+    /// Copies an event that is not acknowledged yet, but for the id that a request made.
     pub(super) fn copy(event: &rdma_cm_event) -> Self {
         let kind = CmEventKind(event.event);
         let mut copied = Self {
@@ -60,9 +60,6 @@ impl CmEvent {
             request: None,
             peer_reads: (0, 0),
         };
-        if kind == CmEventKind::CONNECT_REQUEST {
-            copied.request = NonNull::new(event.id);
-        }
         if kind.has_parameters() {
             // SAFETY: ids of the port space TCP have the parameters of a connection (man 3
             // rdma_get_cm_event), and the library zeroes what it does not fill.

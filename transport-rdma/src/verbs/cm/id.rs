@@ -1,45 +1,28 @@
-//! Ids of the connection manager, each with an event channel of its own.
-//!
-//! A channel per id costs a descriptor and buys that a connection's events are read by its own task, on its own
-//! runtime, and wait for nobody else's. An id that a connect request made begins on its listener's
-//! channel and is moved to one of its own at once.
+//! Ids of the connection manager: the file that calls the library for them.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context as TaskContext, Poll};
+use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_qp_attr, ibv_qp_attr_mask, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_id,
-    rdma_conn_param, rdma_connect, rdma_create_event_channel, rdma_create_id,
-    rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect, rdma_establish,
-    rdma_event_channel, rdma_free_devices, rdma_get_cm_event, rdma_get_devices, rdma_init_qp_attr,
-    rdma_listen, rdma_migrate_id, rdma_port_space, rdma_reject, rdma_resolve_addr,
-    rdma_resolve_route, rdma_set_option,
+    ibv_qp_attr, ibv_qp_attr_mask, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_conn_param,
+    rdma_connect, rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish,
+    rdma_free_devices, rdma_get_devices, rdma_init_qp_attr, rdma_listen, rdma_migrate_id,
+    rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
 
 use super::address::RawAddress;
-use super::event::CmEvent;
+use super::channel::RawChannel;
 use crate::nic::MAX_PRIVATE_DATA;
 use crate::verbs::abi::{OPTION_ID_ACK_TIMEOUT, OPTION_LEVEL_ID};
-use crate::verbs::channel::{Descriptor, Read, Readable, emptiness};
 use crate::verbs::context;
 use crate::verbs::fate::PortNumber;
 use crate::verbs::reaper::reap;
 use crate::verbs::ret::{CallError, minus_one, non_null};
 
-/// The library changes its table of ids without a lock on one path, so creating and destroying are serialised.
-static IDS: Mutex<()> = Mutex::new(());
-
-fn ids() -> MutexGuard<'static, ()> {
-    IDS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Makes the library look which devices there are. It keeps a context of each that it ever used, and only by
 /// this lets go of one that was removed, for which the kernel waits.
 pub(in crate::verbs) fn refresh_devices() {
-    let _serialised = ids();
     // SAFETY: the place for the count may be null.
     let list = unsafe { rdma_get_devices(null_mut()) };
     if let Ok(list) = non_null("rdma_get_devices", list) {
@@ -48,111 +31,28 @@ pub(in crate::verbs) fn refresh_devices() {
     }
 }
 
-/// An event channel.
+/// An id. Dropped, it is destroyed, off the caller's thread; the library lets go of its connection or refuses its
+/// request.
+///
+/// Creating and destroying run side by side: destroying may wait for a peer, and nobody else shall. The library's
+/// table of ids allows it. It grows under a lock of its own and never shrinks, and destroying writes one entry. That
+/// can be the entry of an id that was made since, with the number that the kernel has just given free; but it is
+/// only looked up for events of a request that was not taken yet, and the library drops those.
 ///
 /// # Invariants
 ///
-/// `raw` is an event channel until `self` drops; nothing else destroys it. Ids on it are destroyed or moved
-/// away before.
-struct EventChannel {
-    raw: NonNull<rdma_event_channel>,
-}
-
-// SAFETY: nothing in librdmacm is bound to a thread. Its tables and ids have locks of its own (its manual pages are
-// silent about it, its source is not), but for the one path that `IDS` serialises; a channel's only state is
-// its descriptor.
-unsafe impl Send for EventChannel {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for EventChannel {}
-
-impl EventChannel {
-    fn create() -> Result<Self, CallError> {
-        // SAFETY: takes nothing.
-        let raw = unsafe { rdma_create_event_channel() };
-        Ok(Self { raw: non_null("rdma_create_event_channel", raw)? })
-    }
-
-    /// Takes an event, copies and acknowledges it.
-    fn read(&self) -> Result<Read<CmEvent>, CallError> {
-        const CALL: &str = "rdma_get_cm_event";
-        let mut event = null_mut();
-        // SAFETY: the channel exists (invariant), and `event` is this call's to write.
-        let returned = unsafe { rdma_get_cm_event(self.raw.as_ptr(), &raw mut event) };
-        if let Read::Empty = emptiness(minus_one(CALL, returned))? {
-            return Ok(Read::Empty);
-        }
-        let event = non_null(CALL, event)?;
-        // SAFETY: the library gave it and nobody else has it until it is acknowledged.
-        let copied = CmEvent::copy(unsafe { event.as_ref() });
-        // SAFETY: taken above and acknowledged once.
-        let returned = unsafe { rdma_ack_cm_event(event.as_ptr()) };
-        if let Err(error) = minus_one("rdma_ack_cm_event", returned) {
-            tracing::error!(%error, "an event of the connection manager stays");
-        }
-        Ok(Read::Something(copied))
-    }
-}
-
-impl AsRawFd for EventChannel {
-    fn as_raw_fd(&self) -> RawFd {
-        // SAFETY: the channel exists (invariant); nothing writes to its descriptor.
-        unsafe { (*self.raw.as_ptr()).fd }
-    }
-}
-
-// SAFETY: a channel has one descriptor, from its creation to its destruction, which is by `Drop`.
-unsafe impl Descriptor for EventChannel {}
-
-impl Drop for EventChannel {
-    fn drop(&mut self) {
-        // SAFETY: the channel exists, no id is on it any more, and it is destroyed once (invariant).
-        unsafe { rdma_destroy_event_channel(self.raw.as_ptr()) }
-    }
-}
-
-/// An id as the library has it.
-///
-/// # Invariants
-///
-/// `raw` is an id until `self` drops, which destroys it. All its events were acknowledged when they were
-/// read, so that its destruction waits for none. Its channel lives longer: whoever owns `self` holds it.
-struct RawId {
-    raw: NonNull<rdma_cm_id>,
-}
-
-// SAFETY: as for `EventChannel`.
-unsafe impl Send for RawId {}
-// SAFETY: as for `EventChannel`.
-unsafe impl Sync for RawId {}
-
-impl RawId {
-    fn as_ptr(&self) -> *mut rdma_cm_id {
-        self.raw.as_ptr()
-    }
-}
-
-impl Drop for RawId {
-    fn drop(&mut self) {
-        let _serialised = ids();
-        // SAFETY: the id exists and is destroyed once (invariant).
-        let returned = unsafe { rdma_destroy_id(self.as_ptr()) };
-        if let Err(error) = minus_one("rdma_destroy_id", returned) {
-            tracing::error!(%error, "an id of the connection manager stays");
-        }
-    }
-}
-
-/// In the order in which they go: the id is destroyed, the channel leaves the reactor and is closed.
-struct Parts {
-    id: RawId,
-    channel: Readable<EventChannel>,
-}
-
-/// An id on a channel in a runtime's reactor. Dropped, it lets go of its connection, off the caller's thread.
+/// `raw` is an id on `channel` until `self` drops; nothing else destroys it. All its events were acknowledged when
+/// they were read, so that its destruction waits for none.
+#[derive(Debug)]
 pub(in crate::verbs) struct CmId {
-    /// `None` only when `self` is about to drop.
-    parts: Option<Parts>,
+    raw: NonNull<rdma_cm_id>,
+    channel: Arc<RawChannel>,
 }
+
+// SAFETY: nothing in librdmacm is bound to a thread, and it locks what ids share; see above for its table.
+unsafe impl Send for CmId {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for CmId {}
 
 /// What a side says when it connects or accepts.
 #[derive(Debug, Clone)]
@@ -186,58 +86,41 @@ impl Offer {
 }
 
 impl CmId {
-    /// An id for a connection or a listener, in the reactor of the current runtime.
-    pub(super) fn create() -> Result<Self, CallError> {
-        let channel = Readable::new(EventChannel::create()?)?;
-        let mut raw = null_mut();
-        let on = channel.get().raw.as_ptr();
-        let returned = {
-            let _serialised = ids();
-            // SAFETY: the channel exists and is kept longer than the id; `raw` is this call's to write.
-            unsafe { rdma_create_id(on, &raw mut raw, null_mut(), rdma_port_space::RDMA_PS_TCP) }
-        };
-        minus_one("rdma_create_id", returned)?;
-        let id = RawId { raw: non_null("rdma_create_id", raw)? };
-        Ok(Self { parts: Some(Parts { id, channel }) })
+    pub(super) fn create(channel: &Arc<RawChannel>) -> Result<Self, CallError> {
+        const CALL: &str = "rdma_create_id";
+        let (mut raw, on) = (null_mut(), channel.as_ptr());
+        // SAFETY: the channel exists and is kept longer than the id; `raw` is this call's to write.
+        let returned =
+            unsafe { rdma_create_id(on, &raw mut raw, null_mut(), rdma_port_space::RDMA_PS_TCP) };
+        minus_one(CALL, returned)?;
+        Ok(Self { raw: non_null(CALL, raw)?, channel: Arc::clone(channel) })
     }
 
-    /// Takes the id of a connect request over, to a channel of its own.
-    pub(super) fn adopt(raw: NonNull<rdma_cm_id>) -> Result<Self, CallError> {
-        // Owned from here on: whatever fails, it is destroyed, which refuses the request.
-        let id = RawId { raw };
-        let channel = EventChannel::create().and_then(Readable::new);
-        let moved = channel.and_then(|channel| {
-            // SAFETY: the id exists and so does the channel. None of its events is unacknowledged, so this
-            // does not wait.
-            let returned = unsafe { rdma_migrate_id(id.as_ptr(), channel.get().raw.as_ptr()) };
-            minus_one("rdma_migrate_id", returned).map(|()| channel)
-        });
-        match moved {
-            Ok(channel) => Ok(Self { parts: Some(Parts { id, channel }) }),
-            Err(error) => {
-                reap(move || drop(id));
-                Err(error)
-            }
-        }
+    /// # Safety
+    ///
+    /// `raw` is an id on `channel` that nobody else will destroy.
+    pub(super) unsafe fn own(raw: NonNull<rdma_cm_id>, channel: &Arc<RawChannel>) -> Self {
+        Self { raw, channel: Arc::clone(channel) }
     }
 
-    fn parts(&self) -> &Parts {
-        self.parts.as_ref().expect("the parts are taken only by drop")
+    /// Moves the id, of which no event is unacknowledged, to another channel.
+    pub(super) fn migrate(&mut self, channel: &Arc<RawChannel>) -> Result<(), CallError> {
+        // SAFETY: the id exists and so does the channel. None of its events is unacknowledged, so this does not
+        // wait.
+        let returned = unsafe { rdma_migrate_id(self.as_ptr(), channel.as_ptr()) };
+        minus_one("rdma_migrate_id", returned)?;
+        self.channel = Arc::clone(channel);
+        Ok(())
     }
 
-    fn raw(&self) -> *mut rdma_cm_id {
-        self.parts().id.as_ptr()
+    fn as_ptr(&self) -> *mut rdma_cm_id {
+        self.raw.as_ptr()
     }
 
     fn get(&self) -> &rdma_cm_id {
-        // SAFETY: the id exists. The library writes to it only within calls that change its addresses or its
-        // device, which are over when those are read: callers wait for each step's event.
-        unsafe { self.parts().id.raw.as_ref() }
-    }
-
-    /// The next event.
-    pub(super) fn poll_event(&self, cx: &mut TaskContext<'_>) -> Poll<Result<CmEvent, CallError>> {
-        self.parts().channel.poll(cx, EventChannel::read)
+        // SAFETY: the id exists (invariant). The library writes to it only within calls that change its addresses
+        // or its device, which are over when those are read: callers wait for each step's event.
+        unsafe { self.raw.as_ref() }
     }
 
     /// The name of the device that it is bound to.
@@ -267,7 +150,7 @@ impl CmId {
         let (level, option) = (OPTION_LEVEL_ID, OPTION_ID_ACK_TIMEOUT);
         let value = (&raw mut timeout).cast();
         // SAFETY: the id exists; the option takes one byte.
-        let returned = unsafe { rdma_set_option(self.raw(), level, option, value, 1) };
+        let returned = unsafe { rdma_set_option(self.as_ptr(), level, option, value, 1) };
         minus_one("rdma_set_option", returned)
     }
 
@@ -276,27 +159,27 @@ impl CmId {
         let mut address = RawAddress::new(address);
         // SAFETY: the id exists; the address is copied within the call.
         let returned =
-            unsafe { rdma_resolve_addr(self.raw(), null_mut(), address.as_mut_ptr(), limit_ms) };
+            unsafe { rdma_resolve_addr(self.as_ptr(), null_mut(), address.as_mut_ptr(), limit_ms) };
         minus_one("rdma_resolve_addr", returned)
     }
 
     /// Begins to find the way there; ends with an event.
     pub(super) fn resolve_route(&self, limit_ms: i32) -> Result<(), CallError> {
         // SAFETY: the id exists.
-        let returned = unsafe { rdma_resolve_route(self.raw(), limit_ms) };
+        let returned = unsafe { rdma_resolve_route(self.as_ptr(), limit_ms) };
         minus_one("rdma_resolve_route", returned)
     }
 
     pub(super) fn bind(&self, address: SocketAddr) -> Result<(), CallError> {
         let mut address = RawAddress::new(address);
         // SAFETY: the id exists; the address is copied within the call.
-        let returned = unsafe { rdma_bind_addr(self.raw(), address.as_mut_ptr()) };
+        let returned = unsafe { rdma_bind_addr(self.as_ptr(), address.as_mut_ptr()) };
         minus_one("rdma_bind_addr", returned)
     }
 
     pub(super) fn listen(&self, backlog: i32) -> Result<(), CallError> {
         // SAFETY: the id exists.
-        let returned = unsafe { rdma_listen(self.raw(), backlog) };
+        let returned = unsafe { rdma_listen(self.as_ptr(), backlog) };
         minus_one("rdma_listen", returned)
     }
 
@@ -304,14 +187,14 @@ impl CmId {
     pub(super) fn connect(&self, offer: &Offer) -> Result<(), CallError> {
         let mut parameters = offer.raw();
         // SAFETY: the id exists; the parameters and what they borrow are copied within the call.
-        let returned = unsafe { rdma_connect(self.raw(), &raw mut parameters) };
+        let returned = unsafe { rdma_connect(self.as_ptr(), &raw mut parameters) };
         minus_one("rdma_connect", returned)
     }
 
     /// Says that the queue pair is ready, which the manager cannot know.
     pub(super) fn establish(&self) -> Result<(), CallError> {
         // SAFETY: the id exists.
-        let returned = unsafe { rdma_establish(self.raw()) };
+        let returned = unsafe { rdma_establish(self.as_ptr()) };
         minus_one("rdma_establish", returned)
     }
 
@@ -319,7 +202,7 @@ impl CmId {
     pub(super) fn accept(&self, offer: &Offer) -> Result<(), CallError> {
         let mut parameters = offer.raw();
         // SAFETY: as for `connect`.
-        let returned = unsafe { rdma_accept(self.raw(), &raw mut parameters) };
+        let returned = unsafe { rdma_accept(self.as_ptr(), &raw mut parameters) };
         minus_one("rdma_accept", returned)
     }
 
@@ -328,13 +211,13 @@ impl CmId {
         let data = &private_data[..private_data.len().min(MAX_PRIVATE_DATA)];
         let len = u8::try_from(data.len()).unwrap_or(0);
         // SAFETY: the id exists; the data is copied within the call.
-        let returned = unsafe { rdma_reject(self.raw(), data.as_ptr().cast(), len) };
+        let returned = unsafe { rdma_reject(self.as_ptr(), data.as_ptr().cast(), len) };
         minus_one("rdma_reject", returned)
     }
 
     pub(super) fn disconnect(&self) -> Result<(), CallError> {
         // SAFETY: the id exists.
-        let returned = unsafe { rdma_disconnect(self.raw()) };
+        let returned = unsafe { rdma_disconnect(self.as_ptr()) };
         minus_one("rdma_disconnect", returned)
     }
 
@@ -345,7 +228,7 @@ impl CmId {
     ) -> Result<ibv_qp_attr_mask, CallError> {
         let mut mask = 0;
         // SAFETY: the id exists; both places are this call's to write.
-        let returned = unsafe { rdma_init_qp_attr(self.raw(), attributes, &raw mut mask) };
+        let returned = unsafe { rdma_init_qp_attr(self.as_ptr(), attributes, &raw mut mask) };
         minus_one("rdma_init_qp_attr", returned)?;
         Ok(ibv_qp_attr_mask(mask.cast_unsigned()))
     }
@@ -353,8 +236,24 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        if let Some(parts) = self.parts.take() {
-            reap(move || drop(parts));
+        let closing = Closing(self.raw, Arc::clone(&self.channel));
+        reap(move || closing.destroy());
+    }
+}
+
+/// An id on its way to the reaper.
+struct Closing(NonNull<rdma_cm_id>, Arc<RawChannel>);
+
+// SAFETY: as for `CmId`.
+unsafe impl Send for Closing {}
+
+impl Closing {
+    fn destroy(self) {
+        // SAFETY: `CmId` has dropped, so that nothing uses it (its invariant); its channel is held here.
+        let returned = unsafe { rdma_destroy_id(self.0.as_ptr()) };
+        if let Err(error) = minus_one("rdma_destroy_id", returned) {
+            tracing::error!(%error, "an id of the connection manager stays");
         }
+        drop(self.1);
     }
 }

@@ -1,23 +1,23 @@
 //! The accepting side.
 
 use std::net::SocketAddr;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
 
-use rdma_sys::rdma_cm_id;
 use verbwire_core::transport::BoxFuture;
 use verbwire_core::{Error, ErrorKind};
 
 use super::address::{look_up, shown};
-use super::conn::{VerbsConnection, removed};
-use super::connect::next_event;
-use super::event::{CmEvent, CmEventKind};
+use super::channel::EventedId;
+use super::conn::removed;
+use super::connect::connected;
+use super::event::CmEvent;
 use super::id::{CmId, Offer};
+use super::link::{Link, open_device, poll_step, within};
+use super::state::{State, Step};
 use super::{VerbsConfig, own_qp, words};
-use crate::error;
 use crate::nic::{CmListener, ConnectRequest, Connected, Nic, Qp};
-use crate::verbs::nic::{self, VerbsNic};
+use crate::verbs::nic::VerbsNic;
 use crate::verbs::qp::{Agreed, VerbsQp};
 use crate::verbs::ret::CallError;
 
@@ -30,11 +30,27 @@ const PORT_TRIES: usize = 16;
 
 /// Takes connect requests at an address.
 pub(super) struct VerbsListener {
-    id: CmId,
+    id: EventedId,
     address: String,
     /// Devices that requests came by, kept open while this listens.
     nics: Vec<Arc<VerbsNic>>,
+    /// A request by a device that is being opened. Others wait meanwhile.
+    opening: Option<Opening>,
     config: VerbsConfig,
+}
+
+/// A request by a device that nobody has used yet.
+struct Opening {
+    asked: Asked,
+    nic: BoxFuture<'static, Result<Arc<VerbsNic>, Error>>,
+}
+
+/// A request, before its device is known.
+struct Asked {
+    id: EventedId,
+    private_data: Vec<u8>,
+    /// Reads that the peer allows, and that it wants to do.
+    peer_reads: (u8, u8),
 }
 
 /// Begins to listen at the first of the addresses that `address` stands for.
@@ -45,25 +61,25 @@ pub(super) async fn listen(address: &str, config: VerbsConfig) -> Result<VerbsLi
     })?;
     let failed = |error| words::unusable("listening at", address, error);
     let id = bind(address).map_err(failed)?;
-    let local = id.local_address().unwrap_or(address);
-    let mut listener = VerbsListener { id, address: local.to_string(), nics: Vec::new(), config };
+    let local = id.id().local_address().unwrap_or(address);
+    let address = local.to_string();
     // Not bound to a device where it listens at all addresses.
-    if let Some(name) = listener.id.device() {
-        let opened = crate::verbs::reaper::on_thread(move || nic::open(&name)).await?;
-        let opened = opened.map_err(|error| error::local("to open the RDMA device", error))?;
-        listener.nics.push(opened);
-    }
-    Ok(listener)
+    let nics = match id.id().device() {
+        Some(_) => vec![open_device(id.id()).await?],
+        None => Vec::new(),
+    };
+    Ok(VerbsListener { id, address, nics, opening: None, config })
 }
 
 /// An id that listens; at another port if the system's choice turns out to be in use.
-fn bind(address: SocketAddr) -> Result<CmId, CallError> {
+fn bind(address: SocketAddr) -> Result<EventedId, CallError> {
     let mut tries = if address.port() == 0 { PORT_TRIES } else { 1 };
     loop {
         tries -= 1;
-        let id = CmId::create()?;
+        let evented = EventedId::create()?;
+        let id = evented.id();
         match id.bind(address).and_then(|()| id.listen(BACKLOG)) {
-            Ok(()) => return Ok(id),
+            Ok(()) => return Ok(evented),
             Err(error) if tries > 0 && error.errno.0 == libc::EADDRINUSE => {}
             Err(error) => return Err(error),
         }
@@ -71,36 +87,69 @@ fn bind(address: SocketAddr) -> Result<CmId, CallError> {
 }
 
 impl VerbsListener {
-    /// Takes a request over.
-    fn adopt(&mut self, raw: NonNull<rdma_cm_id>, event: CmEvent) -> Result<VerbsRequest, Error> {
+    /// Takes a request over. `Some` if its device is open.
+    fn adopt(&mut self, id: CmId, event: CmEvent) -> Result<Option<VerbsRequest>, Error> {
         let broken = |error| {
             let message =
                 "a connect request could not be taken: is this process out of descriptors?";
             Error::with_source(ErrorKind::LocalResource, message, error)
         };
-        let id = CmId::adopt(raw).map_err(broken)?;
-        let name = id.device().ok_or_else(|| {
-            Error::new(ErrorKind::LocalResource, "a connect request came by no device")
-        })?;
-        let known = self.nics.iter().find(|nic| nic.device() == name && !nic.is_gone());
-        let nic = match known {
-            Some(nic) => Arc::clone(nic),
-            None => {
-                let nic = nic::open(&name)
-                    .map_err(|error| error::local("to open the RDMA device", error))?;
-                self.nics.retain(|known| known.device() != name);
-                self.nics.push(Arc::clone(&nic));
-                nic
-            }
-        };
-        let config = self.config;
-        Ok(VerbsRequest {
-            id,
-            nic,
-            private_data: event.private_data,
-            peer_reads: event.peer_reads,
-            config,
-        })
+        let id = EventedId::adopt(id).map_err(broken)?;
+        let name = id.id().device();
+        let asked = Asked { id, private_data: event.private_data, peer_reads: event.peer_reads };
+        self.nics.retain(|nic| !nic.is_gone());
+        if let Some(nic) = self.nics.iter().find(|nic| Some(nic.device()) == name.as_deref()) {
+            return Ok(Some(asked.by(Arc::clone(nic), self.config)));
+        }
+        let nic = open_device(asked.id.id());
+        self.opening = Some(Opening { asked, nic: Box::pin(nic) });
+        Ok(None)
+    }
+
+    /// The request whose device has been opened, if there is one.
+    fn poll_opened(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<VerbsRequest, Error>>> {
+        let Some(opening) = &mut self.opening else { return Poll::Ready(None) };
+        let opened = ready!(opening.nic.as_mut().poll(cx));
+        let asked = self.opening.take().map(|opening| opening.asked);
+        Poll::Ready(asked.map(|asked| {
+            let nic = opened?;
+            self.nics.push(Arc::clone(&nic));
+            Ok(asked.by(nic, self.config))
+        }))
+    }
+
+    /// The next request, or why there is none.
+    fn poll_adopted(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<Adopted, Error>> {
+        if let Some(opened) = ready!(self.poll_opened(cx)) {
+            return Poll::Ready(Ok(opened.map(Some)));
+        }
+        let (step, mut event) =
+            ready!(poll_step(&self.id, State::Listening, cx)).map_err(|error| {
+                let message = format!("{} is not listened at any more", self.address);
+                Error::with_source(ErrorKind::Lost, message, error)
+            })?;
+        if step == Step::Removed {
+            self.nics.drain(..).for_each(|nic| nic.remove(&removed(nic.device())));
+            let message =
+                format!("the RDMA device under {} was removed: listen anew", self.address);
+            return Poll::Ready(Err(Error::new(ErrorKind::Lost, message)));
+        }
+        let request = event.request.take();
+        Poll::Ready(Ok(request.map_or(Ok(None), |id| self.adopt(id, event))))
+    }
+}
+
+/// A request, `None` if its device has to be opened first, or why it was refused.
+type Adopted = Result<Option<VerbsRequest>, Error>;
+
+impl Asked {
+    fn by(self, nic: Arc<VerbsNic>, config: VerbsConfig) -> VerbsRequest {
+        let Self { id, private_data, peer_reads } = self;
+        let link = Link::new(id, nic, State::Accepting);
+        VerbsRequest { link, private_data, peer_reads, config }
     }
 }
 
@@ -114,25 +163,11 @@ impl CmListener for VerbsListener {
         cx: &mut TaskContext<'_>,
     ) -> Poll<Result<Box<dyn ConnectRequest>, Error>> {
         loop {
-            let mut event = ready!(self.id.poll_event(cx)).map_err(|error| {
-                let message = format!("{} is not listened at any more", self.address);
-                Error::with_source(ErrorKind::Lost, message, error)
-            })?;
-            match (event.kind, event.request.take()) {
-                (CmEventKind::CONNECT_REQUEST, Some(raw)) => match self.adopt(raw, event) {
-                    Ok(request) => return Poll::Ready(Ok(Box::new(request))),
-                    // The peer is refused; others may have more luck.
-                    Err(error) => tracing::warn!(%error, "a connect request was dropped"),
-                },
-                (CmEventKind::DEVICE_REMOVAL, _) => {
-                    self.nics.drain(..).for_each(|nic| {
-                        nic.remove(&removed(nic.device()));
-                    });
-                    let message =
-                        format!("the RDMA device under {} was removed: listen anew", self.address);
-                    return Poll::Ready(Err(Error::new(ErrorKind::Lost, message)));
-                }
-                _ => tracing::debug!(?event, "an event that a listener does not expect"),
+            match ready!(self.poll_adopted(cx))? {
+                Ok(Some(request)) => return Poll::Ready(Ok(Box::new(request))),
+                Ok(None) => {}
+                // The peer is refused; others may have more luck.
+                Err(error) => tracing::warn!(%error, "a connect request was dropped"),
             }
         }
     }
@@ -140,8 +175,7 @@ impl CmListener for VerbsListener {
 
 /// A peer that wants to connect. Dropped, it refuses: so the library does with an id that is destroyed.
 struct VerbsRequest {
-    id: CmId,
-    nic: Arc<VerbsNic>,
+    link: Link,
     private_data: Vec<u8>,
     /// Reads that the peer allows, and that it wants to do.
     peer_reads: (u8, u8),
@@ -150,11 +184,11 @@ struct VerbsRequest {
 
 impl ConnectRequest for VerbsRequest {
     fn nic(&self) -> Arc<dyn Nic> {
-        Arc::clone(&self.nic) as Arc<dyn Nic>
+        Arc::clone(self.link.nic()) as Arc<dyn Nic>
     }
 
     fn peer(&self) -> String {
-        shown(self.id.peer_address())
+        shown(self.link.id().peer_address())
     }
 
     fn private_data(&self) -> &[u8] {
@@ -166,50 +200,42 @@ impl ConnectRequest for VerbsRequest {
         qp: Arc<dyn Qp>,
         private_data: Vec<u8>,
     ) -> BoxFuture<'static, Result<Connected, Error>> {
-        Box::pin(self.run(qp, private_data))
+        Box::pin(async move {
+            let peer = self.peer();
+            let late = |limit| format!("{peer} did not finish connecting within {limit:?}");
+            within(State::Accepting, self.run(qp, private_data), late).await
+        })
     }
 
     fn reject(self: Box<Self>, private_data: Vec<u8>) {
-        if let Err(error) = self.id.reject(&private_data) {
+        if let Err(error) = self.link.id().reject(&private_data) {
             tracing::debug!(%error, "a connect request was not refused in words");
         }
     }
 }
 
 impl VerbsRequest {
-    async fn run(self, qp: Arc<dyn Qp>, private_data: Vec<u8>) -> Result<Connected, Error> {
+    async fn run(mut self, qp: Arc<dyn Qp>, private_data: Vec<u8>) -> Result<Connected, Error> {
         let peer = self.peer();
-        let own = own_qp(&*qp, &self.nic)?;
+        let nic = Arc::clone(self.link.nic());
+        let own = own_qp(&*qp, &nic)?;
         self.accept_with(own, private_data).map_err(|error| {
-            let message = format!("failed to accept {peer}");
+            let message = format!("failed to accept {peer}: it may have given up");
             Error::with_source(ErrorKind::LocalResource, message, error)
         })?;
-        let event = loop {
-            let event = next_event(&self.id).await?;
-            match event.kind {
-                CmEventKind::ESTABLISHED => break event,
-                CmEventKind::REJECTED
-                | CmEventKind::UNREACHABLE
-                | CmEventKind::CONNECT_ERROR
-                | CmEventKind::DISCONNECTED
-                | CmEventKind::DEVICE_REMOVAL => {
-                    return Err(words::refused(&peer, self.nic.capabilities().wire, &event));
-                }
-                _ => tracing::debug!(?event, "an event that accepting does not expect"),
-            }
-        };
-        let addresses = (shown(self.id.local_address()), peer);
-        let events = VerbsConnection::new(Arc::new(self.id), self.nic, qp);
-        Ok(Connected { private_data: event.private_data, addresses, events: Box::new(events) })
+        match self.link.next_step().await? {
+            (Step::Next, event) => Ok(connected(self.link, qp, peer, event)),
+            (_, event) => Err(words::refused(&peer, nic.wire(), &event)),
+        }
     }
 
     /// Makes the queue pair ready and accepts.
     fn accept_with(&self, qp: &VerbsQp, private_data: Vec<u8>) -> Result<(), CallError> {
         let (peer_allows, peer_wants) = self.peer_reads;
-        let reads = self.nic.reads();
-        qp.init(&self.id)?;
-        qp.ready(&self.id, Agreed { rnr_retry: self.config.rnr_retry })?;
-        self.id.accept(&Offer {
+        let (id, reads) = (self.link.id(), self.link.nic().reads());
+        qp.init(id)?;
+        qp.ready(id, Agreed { rnr_retry: self.config.rnr_retry })?;
+        id.accept(&Offer {
             private_data,
             responder_resources: reads.responder_resources.min(peer_wants),
             initiator_depth: reads.initiator_depth.min(peer_allows),

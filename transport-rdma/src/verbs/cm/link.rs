@@ -1,0 +1,120 @@
+//! An id on its way through the states of a connection.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use verbwire_core::transport::BoxFuture;
+use verbwire_core::{Error, ErrorKind};
+
+use super::channel::EventedId;
+use super::event::CmEvent;
+use super::id::CmId;
+use super::state::{State, Step};
+use crate::error;
+use crate::verbs::nic::{self, VerbsNic};
+use crate::verbs::reaper::on_thread;
+use crate::verbs::ret::CallError;
+
+/// Polls for an event that means something in `state`; the others are logged.
+pub(super) fn poll_step(
+    id: &EventedId,
+    state: State,
+    cx: &mut TaskContext<'_>,
+) -> Poll<Result<(Step, CmEvent), Error>> {
+    loop {
+        let event = ready!(id.poll_event(cx)).map_err(no_events)?;
+        match state.react(event.kind) {
+            Step::Ignored => tracing::debug!(?state, ?event, "an event that means nothing here"),
+            step => return Poll::Ready(Ok((step, event))),
+        }
+    }
+}
+
+fn no_events(error: CallError) -> Error {
+    let message = "the RDMA connection manager gives no events";
+    Error::with_source(ErrorKind::LocalResource, message, error)
+}
+
+/// The next event that means something in `state`.
+pub(super) async fn next_step(id: &EventedId, state: State) -> Result<(Step, CmEvent), Error> {
+    poll_fn(|cx| poll_step(id, state, cx)).await
+}
+
+/// Does the `work` of a state within its limit.
+///
+/// # Errors
+///
+/// Those of `work`; `TimedOut` with the message of `late`.
+pub(super) async fn within<T>(
+    state: State,
+    work: impl Future<Output = Result<T, Error>>,
+    late: impl FnOnce(Duration) -> String,
+) -> Result<T, Error> {
+    let Some(limit) = state.limit() else { return work.await };
+    let done = timeout(limit, work).await;
+    done.unwrap_or_else(|_elapsed| Err(Error::new(ErrorKind::TimedOut, late(limit))))
+}
+
+/// Opens the device that `id` is bound to, without blocking the runtime.
+pub(super) fn open_device(id: &CmId) -> BoxFuture<'static, Result<Arc<VerbsNic>, Error>> {
+    let name = id.device();
+    Box::pin(async move {
+        let name = name.ok_or_else(|| {
+            let message = "the connection manager has found no RDMA device";
+            Error::new(ErrorKind::Unreachable, message)
+        })?;
+        let opened = on_thread(move || nic::open(&name)).await?;
+        opened.map_err(|error| error::local("to open the RDMA device", error))
+    })
+}
+
+/// An id of a connection, from the moment when the peer may know of it. Dropped in any state, it lets go of the
+/// peer and is destroyed.
+pub(super) struct Link {
+    id: EventedId,
+    nic: Arc<VerbsNic>,
+    state: State,
+}
+
+impl Link {
+    pub(super) fn new(id: EventedId, nic: Arc<VerbsNic>, state: State) -> Self {
+        Self { id, nic, state }
+    }
+
+    pub(super) fn id(&self) -> &CmId {
+        self.id.id()
+    }
+
+    pub(super) fn nic(&self) -> &Arc<VerbsNic> {
+        &self.nic
+    }
+
+    /// The next event that means something in its state, which stays.
+    pub(super) async fn next_step(&mut self) -> Result<(Step, CmEvent), Error> {
+        next_step(&self.id, self.state).await
+    }
+
+    /// Polls for that.
+    pub(super) fn poll_step(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Result<(Step, CmEvent), Error>> {
+        poll_step(&self.id, self.state, cx)
+    }
+
+    /// The connection stands.
+    pub(super) fn set_established(&mut self) {
+        self.state = State::Established;
+    }
+
+    /// Disconnects a connection, or answers the peer that has done so.
+    pub(super) fn disconnect(&mut self) {
+        if let Err(error) = self.id().disconnect() {
+            // The peer may have been first.
+            tracing::debug!(%error, "a connection was not disconnected");
+        }
+    }
+}
