@@ -4,8 +4,7 @@
 
 /// Runs work that may block, later or at once.
 pub trait Reaper: Send + Sync + 'static {
-    /// Runs `work`, in the order in which it was handed over. Must not lose it: it releases memory that a NIC
-    /// owns.
+    /// Runs `work`. Must not lose it: it releases memory that a NIC owns. Keeps no order.
     fn run(&self, work: Box<dyn FnOnce() + Send>);
 }
 

@@ -16,7 +16,7 @@
 //!
 //! Any event may come in any state, and every state that waits for somebody has a deadline: see [`state`], and the
 //! table in ARCHITECTURE.md. An attempt that its caller drops is cleaned up from whatever state it is in ([`link`]).
-//! Every id is destroyed on the reaper's thread.
+//! Every id is destroyed on the reaper's threads.
 //!
 //! * `state`: what an event means. Pure.
 //! * `id`, `channel`: ids and their channels, the only files here that call the library.

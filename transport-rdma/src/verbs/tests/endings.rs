@@ -1,6 +1,7 @@
 //! Attempts that are given up, and what is left of them.
 
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::thread::sleep as block;
 use std::time::Instant;
 
@@ -67,6 +68,26 @@ async fn an_attempt_that_is_dropped_in_any_state_leaves_nothing_behind() {
     }
     drop(listener);
     wait_until_closed(before, Duration::from_secs(15));
+}
+
+#[tokio::test]
+#[ignore = "needs an RDMA device: run it in the device lab"]
+async fn attempts_that_are_dropped_keep_nobody_else_waiting() {
+    // A port that takes a connection and says nothing: iWARP waits for an answer that never comes.
+    let silent = TcpListener::bind((lab("LAB_ADDRESS").as_str(), 0)).expect("a TCP port");
+    let address = silent.local_addr().expect("bound").to_string();
+    for _ in 0..16 {
+        let attempt = timeout(Duration::from_millis(50), connect(&address)).await;
+        assert!(attempt.is_err() || !is_siw(), "iWARP waits for the answer");
+    }
+    let begun = Instant::now();
+    let ((_client, one), (_server, two)) = pair().await;
+    drop((one, two));
+    // Destroying is what would wait.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    reap(move || sender.send(()).expect("the test waits"));
+    receiver.recv_timeout(Duration::from_secs(20)).expect("the reaper works");
+    assert!(begun.elapsed() < Duration::from_secs(3), "it took {:?}", begun.elapsed());
 }
 
 #[tokio::test]
