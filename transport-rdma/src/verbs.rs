@@ -14,6 +14,7 @@
 //! * `ret`: how C says that a call failed; `abi`: what the bindings do not say.
 //! * `context`, `pd`, `channel`, `cq`, `qp`: one kind of object each.
 //! * `nic`: a device as the seam has it. `events`, `fate`: what it says of itself, and to whom.
+//! * `thread`: a device's own thread, which reads that and outlives every runtime.
 //! * `cm`: the connection manager.
 //! * `siw`: what soft-iWARP alone needs.
 //! * `reaper`: what may block, off the runtime's workers.
@@ -35,6 +36,7 @@ mod ret;
 mod siw;
 #[cfg(test)]
 mod tests;
+mod thread;
 
 use std::sync::Arc;
 

@@ -46,7 +46,9 @@ use super::qp::VerbsQp;
 use crate::error;
 use crate::nic::{Cm, CmListener, Qp, Resolved};
 
-pub(super) use id::{CmId, refresh_devices};
+pub(super) use conn::removed;
+pub(super) use id::CmId;
+pub(super) use state::{State, Step};
 
 /// Settings of connections over real devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Devices by name, and a device that was opened.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
 
@@ -104,6 +105,31 @@ pub(super) fn name_of(context: NonNull<ibv_context>) -> Option<String> {
     // SAFETY: the caller's id holds the context open (man 3 rdma_resolve_addr).
     let device = unsafe { (*context.as_ptr()).device };
     device_name(NonNull::new(device)?)
+}
+
+/// Closes the descriptors of a context that the connection manager's library opened, on a device that was removed.
+///
+/// The library keeps a context of each device that it ever used, and would close it only when it finds other
+/// devices instead; the kernel waits for it. The numbers stay the library's to close: they lead to a file where
+/// each call fails. Whoever else uses the library in this process loses what it has on that device at once, and is not
+/// waited for.
+pub(super) fn hang_up(context: NonNull<ibv_context>) -> Result<(), CallError> {
+    const CALL: &str = "closing the connection manager's device";
+    let failed = |error: std::io::Error| CallError {
+        call: CALL,
+        errno: Errno(error.raw_os_error().unwrap_or(0)),
+    };
+    let dead = File::open("/dev/null").map_err(failed)?;
+    // SAFETY: the caller's id holds the context open, and nothing writes to its descriptors.
+    let context = unsafe { context.as_ref() };
+    for fd in [context.cmd_fd, context.async_fd] {
+        // SAFETY: takes and gives numbers only; `fd` is the context's, and stays open.
+        let returned = unsafe { libc::dup3(dead.as_raw_fd(), fd, libc::O_CLOEXEC) };
+        if returned < 0 {
+            return Err(CallError { call: CALL, errno: Errno::last() });
+        }
+    }
+    Ok(())
 }
 
 /// A device's name; `None` if it is no UTF-8.

@@ -1,14 +1,9 @@
-//! Asynchronous events of a device: port down, queue pair fatal, completion queue lost, device gone.
+//! Asynchronous events of a device: port down, queue pair fatal, completion queue lost, device failed.
 //!
-//! A plain thread reads them, since a device outlives runtimes. Each event is copied and acknowledged at once:
-//! destroying a queue pair waits for that. The type is read as a number, because a library may be newer than
-//! the headers of this build.
+//! Each is copied and acknowledged at once: destroying a queue pair waits for that. The type is read as a
+//! number, because a library may be newer than the headers of this build.
 
-use std::io::{PipeReader, PipeWriter, pipe};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
-use std::thread;
 
 use rdma_sys::{
     ibv_ack_async_event, ibv_async_event, ibv_async_event_element_t, ibv_event_type,
@@ -16,21 +11,15 @@ use rdma_sys::{
 };
 use verbwire_core::{Error, ErrorKind};
 
-use super::channel::{Read, emptiness, set_nonblocking};
+use super::channel::{Read, emptiness};
 use super::context::Context;
 use super::fate::{CqKey, Fates, PortNumber};
-use super::ret::{CallError, Errno, minus_one};
+use super::ret::{CallError, minus_one};
 use crate::nic::{NicError, QpNumber};
-
-/// The thread of a device. It ends when this is dropped.
-pub(super) struct EventThread {
-    /// Its closing is what the thread waits for besides events.
-    _stop: PipeWriter,
-}
 
 /// An event, copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct AsyncEvent {
+pub(super) struct AsyncEvent {
     /// A number of `enum ibv_event_type`, or a newer one.
     kind: u32,
     subject: Subject,
@@ -43,86 +32,6 @@ enum Subject {
     Cq(CqKey),
     Port(PortNumber),
     Device,
-}
-
-impl EventThread {
-    /// Begins to read the events of `context` and to tell `fates`; calls `gone` when the device has gone.
-    pub(super) fn start(
-        name: &str,
-        context: &Arc<Context>,
-        fates: &Arc<Fates>,
-        gone: impl Fn(&Error) + Send + 'static,
-    ) -> Result<Self, CallError> {
-        let failed = |error: std::io::Error| CallError {
-            call: "starting a device's event thread",
-            errno: Errno(error.raw_os_error().unwrap_or(0)),
-        };
-        set_nonblocking(context.as_raw_fd())?;
-        let (stopped, stop) = pipe().map_err(failed)?;
-        let (context, fates) = (Arc::clone(context), Arc::clone(fates));
-        let device = name.to_owned();
-        let thread = thread::Builder::new().name(format!("events-{name}"));
-        thread.spawn(move || run(&device, &context, &fates, &stopped, &gone)).map_err(failed)?;
-        Ok(Self { _stop: stop })
-    }
-}
-
-/// Reads events until the device's handle is dropped.
-fn run(
-    device: &str,
-    context: &Context,
-    fates: &Fates,
-    stopped: &PipeReader,
-    gone: &dyn Fn(&Error),
-) {
-    loop {
-        match wait([context.as_raw_fd(), stopped.as_raw_fd()]) {
-            Ok(Woken::Events) => {}
-            Ok(Woken::Stopped) => return,
-            Err(error) => {
-                return tracing::error!(%error, device, "its events are not seen any more");
-            }
-        }
-        loop {
-            match read(context) {
-                Ok(Read::Something(event)) => {
-                    if let Some(cause) = tell(device, fates, event) {
-                        gone(&cause);
-                    }
-                }
-                Ok(Read::Empty) => break,
-                Err(error) => {
-                    // What a device that was removed says.
-                    let message = format!("RDMA device {device} is gone");
-                    return gone(&Error::with_source(ErrorKind::Lost, message, error));
-                }
-            }
-        }
-    }
-}
-
-enum Woken {
-    Events,
-    Stopped,
-}
-
-/// Waits for either descriptor: events, or the end of the other's writer.
-fn wait(fds: [RawFd; 2]) -> Result<Woken, CallError> {
-    let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    loop {
-        // SAFETY: `polled` has two entries, which are this call's to write.
-        let returned = unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
-        if polled[1].revents != 0 {
-            return Ok(Woken::Stopped);
-        }
-        if returned >= 0 {
-            return Ok(Woken::Events);
-        }
-        let errno = Errno::last();
-        if errno.0 != libc::EINTR {
-            return Err(CallError { call: "poll", errno });
-        }
-    }
 }
 
 const CQ_ERR: u32 = ibv_event_type::IBV_EVENT_CQ_ERR as u32;
@@ -139,7 +48,7 @@ const PORT_ERR: u32 = ibv_event_type::IBV_EVENT_PORT_ERR as u32;
 const LAST_WQE_REACHED: u32 = ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED as u32;
 
 /// Takes an event, copies and acknowledges it.
-fn read(context: &Context) -> Result<Read<AsyncEvent>, CallError> {
+pub(super) fn read(context: &Context) -> Result<Read<AsyncEvent>, CallError> {
     // Never a value of its type: the library may write a kind that the enum has not.
     let mut place = MaybeUninit::<ibv_async_event>::zeroed();
     let event = place.as_mut_ptr();
@@ -199,7 +108,7 @@ unsafe fn subject(kind: u32, element: &ibv_async_event_element_t) -> Subject {
 ///
 /// Changes of LID, key, GID or subnet manager, and a request to register again, concern the connection manager:
 /// a connection that they cut off ends when its messages are not acknowledged.
-fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Option<Error> {
+pub(super) fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Option<Error> {
     let lost = |message: String| Error::new(ErrorKind::Lost, message);
     tracing::debug!(device, ?event, "a device's event");
     match (event.kind, event.subject) {
@@ -233,6 +142,7 @@ fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Option<Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::task::{Context as TaskContext, Poll, Waker};
 
     use super::*;

@@ -1,19 +1,20 @@
 //! A device as the seam has it, and the devices of this process by name.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdma_sys::{ibv_atomic_cap, ibv_device_attr, ibv_device_cap_flags as Caps, ibv_transport_type};
 use verbwire_core::Error;
 
-use super::cm::refresh_devices;
+use super::cm::CmId;
 use super::context::Context;
 use super::cq::{RawCq, VerbsCq};
-use super::events::EventThread;
 use super::fate::Fates;
 use super::pd::{Mr, Pd, SlabMr};
 use super::qp::{NUDGES, QpSizes, RawQp, VerbsQp};
 use super::reaper::reap;
 use super::siw;
+use super::thread::{DeviceThread, Ward};
 use crate::memory::{Region, Slab};
 use crate::nic::{
     Access, Capabilities, Cq, Cqs, Depths, MAX_SGE, Nic, NicError, Qp, Support, Wire,
@@ -42,7 +43,7 @@ pub(super) struct VerbsNic {
 /// What keeps a device open, besides the objects made of it.
 struct Open {
     pd: Arc<Pd>,
-    _events: EventThread,
+    _thread: DeviceThread,
     _plug: Option<RawCq>,
 }
 
@@ -55,27 +56,33 @@ pub(super) struct Reads {
     pub(super) initiator_depth: u8,
 }
 
-static DEVICES: Mutex<Vec<(String, Weak<VerbsNic>)>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Vec<Arc<VerbsNic>>> = Mutex::new(Vec::new());
 
-/// The device of this name: opened once in this process, however many transports use it.
+fn devices() -> MutexGuard<'static, Vec<Arc<VerbsNic>>> {
+    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device of this name, to which the connection manager has bound something at the local address `local`:
+/// opened once in this process, however many transports use it, and open until it is removed.
 ///
-/// Opening takes milliseconds and makes a queue pair to see what it takes inline.
-pub(super) fn open(name: &str) -> Result<Arc<VerbsNic>, NicError> {
-    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-    devices.retain(|(_, nic)| nic.strong_count() > 0);
-    let known = devices.iter().find(|(known, _)| known == name).and_then(|(_, nic)| nic.upgrade());
+/// It stays open because the connection manager's library does that with every device that it ever used. Were
+/// nobody here to hear of its removal, the kernel would wait with that for the end of this process.
+///
+/// Opening takes milliseconds, and others that open a device wait meanwhile: not for a runtime's worker.
+pub(super) fn open(name: &str, local: SocketAddr) -> Result<Arc<VerbsNic>, NicError> {
+    let mut devices = devices();
     // A device that is gone may come again under its name.
-    if let Some(nic) = known.filter(|nic| nic.fates.gone().is_none()) {
-        return Ok(nic);
+    let known = devices.iter().find(|nic| nic.device() == name && !nic.is_gone());
+    if let Some(nic) = known {
+        return Ok(Arc::clone(nic));
     }
-    let nic = VerbsNic::open(name)?;
-    devices.retain(|(known, _)| known != name);
-    devices.push((name.to_owned(), Arc::downgrade(&nic)));
+    let nic = VerbsNic::open(name, local)?;
+    devices.push(Arc::clone(&nic));
     Ok(nic)
 }
 
 impl VerbsNic {
-    fn open(name: &str) -> Result<Arc<Self>, NicError> {
+    fn open(name: &str, local: SocketAddr) -> Result<Arc<Self>, NicError> {
         let context = Arc::new(Context::open(name)?);
         let attributes = context.query()?;
         // Before anything else is made of the context.
@@ -96,15 +103,37 @@ impl VerbsNic {
             open: Mutex::default(),
             mrs: Mutex::default(),
         });
-        let known = Arc::downgrade(&nic);
+        // Locked meanwhile, so that a removal that the thread hears of at once finds what it has to end.
+        let mut open = nic.lock_open();
+        let thread = nic.start_thread(context, local)?;
+        *open = Some(Open { pd, _thread: thread, _plug: plug });
+        drop(open);
+        Ok(nic)
+    }
+
+    fn start_thread(
+        self: &Arc<Self>,
+        context: Arc<Context>,
+        local: SocketAddr,
+    ) -> Result<DeviceThread, NicError> {
+        let sentinel = CmId::watch(local)?;
+        let name = self.device();
+        if sentinel.device().as_deref() != Some(name) {
+            let reason = format!(
+                "{local} leads to {:?} and not to {name}: give each RDMA device an address of its own",
+                sentinel.device()
+            );
+            return Err(NicError { verb: "rdma_bind_addr", reason });
+        }
+        let known = Arc::downgrade(self);
         let gone = move |cause: &Error| {
             if let Some(nic) = known.upgrade() {
                 nic.remove(cause);
             }
         };
-        let events = EventThread::start(name, &context, &nic.fates, gone)?;
-        *nic.lock_open() = Some(Open { pd, _events: events, _plug: plug });
-        Ok(nic)
+        let (device, fates) = (name.to_owned(), Arc::clone(&self.fates));
+        let ward = Ward { device, context, fates, sentinel: Some(sentinel) };
+        Ok(DeviceThread::start(ward, gone)?)
     }
 
     /// Its protection domain.
@@ -137,14 +166,14 @@ impl VerbsNic {
     /// The kernel removes a device only when nothing of it is in use. So registrations end now, although
     /// buffers may live on: their memory stays, only no NIC reaches it any more. Queue pairs and completion
     /// queues go with their connections.
-    pub(super) fn remove(&self, cause: &Error) {
+    fn remove(&self, cause: &Error) {
         self.fates.end_device(cause);
         let open = self.lock_open().take();
         let mrs: Vec<_> = self.mrs().drain(..).collect();
+        devices().retain(|nic| !nic.is_gone());
         reap(move || {
             mrs.iter().filter_map(Weak::upgrade).for_each(|mr| mr.deregister());
             drop(open);
-            refresh_devices();
         });
     }
 
@@ -294,6 +323,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
-        assert!(open("no-such-device0").is_err());
+        let local = SocketAddr::from(([10, 9, 0, 1], 0));
+        assert!(open("no-such-device0", local).is_err());
     }
 }

@@ -6,6 +6,7 @@ mod endings;
 
 use std::env;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,7 +143,8 @@ async fn pair() -> ((Side, Connected), (Side, Connected)) {
 #[tokio::test]
 #[ignore = "needs an RDMA device: run it in the device lab"]
 async fn a_device_says_what_it_can() {
-    let nic = nic::open(&lab("LAB_DEVICE")).expect("opens");
+    let local = SocketAddr::new(lab("LAB_ADDRESS").parse().expect("an address"), 0);
+    let nic = nic::open(&lab("LAB_DEVICE"), local).expect("opens");
     let found = nic.capabilities().clone();
     println!("{found:?}");
     let wire = if is_siw() { Wire::Iwarp } else { Wire::InfiniBand };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use verbwire_core::transport::{Listener, Transport};
 use verbwire_core::{Error, ErrorKind};
-use verbwire_rdma::RdmaConfig;
+use verbwire_rdma::{RdmaConfig, RdmaTransport};
 
 use crate::{End, anywhere, connect, pattern, receive, request, send, transport};
 
@@ -128,4 +128,55 @@ async fn a_link_that_goes_down_ends_connections_with_its_name() {
         delete_and_add(listener).await;
     }
     works_again().await;
+}
+
+/// Deletes the device and adds it again; nothing of it is in use but for what its transport keeps.
+async fn delete_idle_and_add() {
+    run("rdma", words("link delete DEVICE")).await;
+    run("rdma", words("link add DEVICE type KIND netdev NETDEV")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the device lab"]
+async fn a_device_that_nobody_uses_any_more_can_be_deleted_and_its_transport_used_again() {
+    let transport = transport(RdmaConfig::default());
+    for round in 0..3 {
+        let mut listener = listen_again(&transport).await;
+        let (near, far) = connect(&transport, &mut *listener, round).await.expect("connected");
+        near.retire().await;
+        far.retire().await;
+        drop((near, far, listener));
+        delete_idle_and_add().await;
+    }
+    let mut listener = listen_again(&transport).await;
+    connect(&transport, &mut *listener, 7).await.expect("connected");
+}
+
+/// A device that was just added takes some moments to know its addresses.
+async fn listen_again(transport: &RdmaTransport) -> Box<dyn Listener> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match transport.listen(&anywhere()).await {
+            Ok(listener) => return listener,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the device lab"]
+async fn a_device_can_be_deleted_when_the_transport_is_gone_and_it_is_the_last_of_the_machine() {
+    let (other, kind, netdev) =
+        if lab("LAB_KIND") == "rxe" { ("siw0", "siw", "wire1") } else { ("rxe0", "rxe", "wire0") };
+    let other = |line: &str| {
+        let line = line.replace("OTHER", other).replace("KIND", kind).replace("NETDEV", netdev);
+        line.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    works_again().await;
+    run("rdma", other("link delete OTHER")).await;
+    run("rdma", words("link delete DEVICE")).await;
+    run("rdma", words("link add DEVICE type KIND netdev NETDEV")).await;
+    works_again().await;
+    run("rdma", other("link add OTHER type KIND netdev NETDEV")).await;
 }

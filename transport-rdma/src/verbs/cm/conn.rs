@@ -40,11 +40,7 @@ impl VerbsConnection {
             Ok(CmEventKind::DISCONNECTED) => {
                 Error::new(ErrorKind::Lost, "the peer has disconnected")
             }
-            Ok(CmEventKind::DEVICE_REMOVAL) => {
-                let cause = removed(self.link.nic().device());
-                self.link.nic().remove(&cause);
-                cause
-            }
+            Ok(CmEventKind::DEVICE_REMOVAL) => removed(self.link.nic().device()),
             Ok(_) => Error::new(ErrorKind::Lost, "the connection manager has lost the peer"),
             Err(error) => error,
         })
@@ -69,6 +65,6 @@ impl CmConnection for VerbsConnection {
 }
 
 /// Why everything on a device ends.
-pub(super) fn removed(device: &str) -> Error {
+pub(in crate::verbs) fn removed(device: &str) -> Error {
     Error::new(ErrorKind::Lost, format!("RDMA device {device} was removed from this machine"))
 }

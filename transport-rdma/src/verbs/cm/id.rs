@@ -1,35 +1,27 @@
 //! Ids of the connection manager: the file that calls the library for them.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use rdma_sys::{
     ibv_qp_attr, ibv_qp_attr_mask, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_conn_param,
     rdma_connect, rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish,
-    rdma_free_devices, rdma_get_devices, rdma_init_qp_attr, rdma_listen, rdma_migrate_id,
-    rdma_port_space, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+    rdma_init_qp_attr, rdma_listen, rdma_migrate_id, rdma_port_space, rdma_reject,
+    rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
 
 use super::address::RawAddress;
 use super::channel::RawChannel;
+use super::event::CmEvent;
 use crate::nic::MAX_PRIVATE_DATA;
 use crate::verbs::abi::{OPTION_ID_ACK_TIMEOUT, OPTION_LEVEL_ID};
+use crate::verbs::channel::Read;
 use crate::verbs::context;
 use crate::verbs::fate::PortNumber;
 use crate::verbs::reaper::reap;
 use crate::verbs::ret::{CallError, minus_one, non_null};
-
-/// Makes the library look which devices there are. It keeps a context of each that it ever used, and only by
-/// this lets go of one that was removed, for which the kernel waits.
-pub(in crate::verbs) fn refresh_devices() {
-    // SAFETY: the place for the count may be null.
-    let list = unsafe { rdma_get_devices(null_mut()) };
-    if let Ok(list) = non_null("rdma_get_devices", list) {
-        // SAFETY: the list was returned by the call above and is freed once.
-        unsafe { rdma_free_devices(list.as_ptr()) }
-    }
-}
 
 /// An id. Dropped, it is destroyed, off the caller's thread; the library lets go of its connection or refuses its
 /// request.
@@ -96,6 +88,15 @@ impl CmId {
         Ok(Self { raw: non_null(CALL, raw)?, channel: Arc::clone(channel) })
     }
 
+    /// An id that only waits to hear of the removal of the device with this local address. On no reactor.
+    pub(in crate::verbs) fn watch(address: SocketAddr) -> Result<Self, CallError> {
+        let id = Self::create(&RawChannel::create()?)?;
+        let mut anywhere = address;
+        anywhere.set_port(0);
+        id.bind(anywhere)?;
+        Ok(id)
+    }
+
     /// # Safety
     ///
     /// `raw` is an id on `channel` that nobody else will destroy.
@@ -123,14 +124,28 @@ impl CmId {
         unsafe { self.raw.as_ref() }
     }
 
+    /// An event of the id, for who is told by its descriptor that there is one.
+    pub(in crate::verbs) fn read_event(&self) -> Result<Read<CmEvent>, CallError> {
+        self.channel.read()
+    }
+
     /// The name of the device that it is bound to.
-    pub(super) fn device(&self) -> Option<String> {
+    pub(in crate::verbs) fn device(&self) -> Option<String> {
         NonNull::new(self.get().verbs).and_then(context::name_of)
     }
 
     /// The device's port that it is bound to; 0 if to none.
     pub(super) fn port(&self) -> PortNumber {
         PortNumber(self.get().port_num)
+    }
+
+    /// Closes the library's own hold on a device that was removed, to which the id is bound.
+    ///
+    /// # Errors
+    ///
+    /// The process has no descriptor left; the kernel then waits for the end of the process.
+    pub(in crate::verbs) fn release_removed_device(&self) -> Result<(), CallError> {
+        NonNull::new(self.get().verbs).map_or(Ok(()), context::hang_up)
     }
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
@@ -215,7 +230,7 @@ impl CmId {
         minus_one("rdma_reject", returned)
     }
 
-    pub(super) fn disconnect(&self) -> Result<(), CallError> {
+    pub(in crate::verbs) fn disconnect(&self) -> Result<(), CallError> {
         // SAFETY: the id exists.
         let returned = unsafe { rdma_disconnect(self.as_ptr()) };
         minus_one("rdma_disconnect", returned)
@@ -231,6 +246,13 @@ impl CmId {
         let returned = unsafe { rdma_init_qp_attr(self.as_ptr(), attributes, &raw mut mask) };
         minus_one("rdma_init_qp_attr", returned)?;
         Ok(ibv_qp_attr_mask(mask.cast_unsigned()))
+    }
+}
+
+impl AsRawFd for CmId {
+    /// Where its events come from.
+    fn as_raw_fd(&self) -> RawFd {
+        self.channel.as_raw_fd()
     }
 }
 

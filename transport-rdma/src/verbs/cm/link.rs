@@ -60,13 +60,13 @@ pub(super) async fn within<T>(
 
 /// Opens the device that `id` is bound to, without blocking the runtime.
 pub(super) fn open_device(id: &CmId) -> BoxFuture<'static, Result<Arc<VerbsNic>, Error>> {
-    let name = id.device();
+    let found = id.device().zip(id.local_address());
     Box::pin(async move {
-        let name = name.ok_or_else(|| {
+        let (name, local) = found.ok_or_else(|| {
             let message = "the connection manager has found no RDMA device";
             Error::new(ErrorKind::Unreachable, message)
         })?;
-        let opened = on_thread(move || nic::open(&name)).await?;
+        let opened = on_thread(move || nic::open(&name, local)).await?;
         opened.map_err(|error| error::local("to open the RDMA device", error))
     })
 }

@@ -9,7 +9,6 @@ use verbwire_core::{Error, ErrorKind};
 
 use super::address::{look_up, shown};
 use super::channel::EventedId;
-use super::conn::removed;
 use super::connect::connected;
 use super::event::CmEvent;
 use super::id::{CmId, Offer};
@@ -32,7 +31,7 @@ const PORT_TRIES: usize = 16;
 pub(super) struct VerbsListener {
     id: EventedId,
     address: String,
-    /// Devices that requests came by, kept open while this listens.
+    /// Devices that requests came by.
     nics: Vec<Arc<VerbsNic>>,
     /// A request by a device that is being opened. Others wait meanwhile.
     opening: Option<Opening>,
@@ -132,7 +131,6 @@ impl VerbsListener {
                 Error::with_source(ErrorKind::Lost, message, error)
             })?;
         if step == Step::Removed {
-            self.nics.drain(..).for_each(|nic| nic.remove(&removed(nic.device())));
             let message =
                 format!("the RDMA device under {} was removed: listen anew", self.address);
             return Poll::Ready(Err(Error::new(ErrorKind::Lost, message)));

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   ResolvingAddress ─► ResolvingRoute ─► Connecting ─► Established ◄─ Accepting ◄─ Listening
+//!   Watching: the device's own id
 //! ```
 //!
 //! Any event may come in any state: [`State::react`] is total. An id that is dropped in a state without an arrow
@@ -26,6 +27,8 @@ pub(in crate::verbs) enum State {
     Established,
     /// Takes connect requests.
     Listening,
+    /// Is bound to a device, to hear when that is removed.
+    Watching,
 }
 
 /// What an event means.
@@ -59,7 +62,7 @@ impl State {
             Self::Connecting | Self::Accepting => over(kind.ends_attempt()),
             Self::Established => over(kind.ends_connection()),
             Self::Listening if kind == Kind::CONNECT_REQUEST => Step::Request,
-            Self::Listening => Step::Ignored,
+            Self::Listening | Self::Watching => Step::Ignored,
         }
     }
 
@@ -78,7 +81,7 @@ impl State {
             Self::ResolvingAddress | Self::ResolvingRoute => 3,
             // A lost message is repeated after 4.3 s: four tries.
             Self::Connecting | Self::Accepting => 20,
-            Self::Established | Self::Listening => return None,
+            Self::Established | Self::Listening | Self::Watching => return None,
         };
         Some(Duration::from_secs(seconds))
     }
@@ -111,13 +114,14 @@ impl Kind {
 mod tests {
     use super::*;
 
-    const STATES: [State; 6] = [
+    const STATES: [State; 7] = [
         State::ResolvingAddress,
         State::ResolvingRoute,
         State::Connecting,
         State::Accepting,
         State::Established,
         State::Listening,
+        State::Watching,
     ];
 
     /// The kinds by their names in C, in the order of their numbers.
