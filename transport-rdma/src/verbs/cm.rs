@@ -18,7 +18,7 @@
 //! table in ARCHITECTURE.md. An attempt that its caller drops is cleaned up from whatever state it is in ([`link`]).
 //! Every id is destroyed on the reaper's threads.
 //!
-//! * `state`: what an event means. Pure.
+//! * `state`: what an event means. `partings`: ids that cannot be destroyed yet. Pure.
 //! * `id`, `channel`: ids and their channels, the only files here that call the library.
 //! * `event`, `address`: the library's structs, copied.
 //! * `words`: why an address leads nowhere.
@@ -33,6 +33,7 @@ mod event;
 mod id;
 mod link;
 mod listen;
+mod partings;
 mod state;
 mod words;
 
@@ -48,6 +49,7 @@ use crate::nic::{Cm, CmListener, Qp, Resolved};
 
 pub(super) use conn::removed;
 pub(super) use id::CmId;
+pub(super) use partings::{Parting, Partings};
 pub(super) use state::{State, Step};
 
 /// Settings of connections over real devices.

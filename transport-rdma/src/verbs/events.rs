@@ -34,6 +34,17 @@ enum Subject {
     Device,
 }
 
+/// What an event means for the device as a whole, once those have been told whom it concerns.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// Nothing more.
+    Done,
+    PortDown(PortNumber),
+    PortUp(PortNumber),
+    /// The device is of no use any more.
+    Gone(Error),
+}
+
 const CQ_ERR: u32 = ibv_event_type::IBV_EVENT_CQ_ERR as u32;
 const QP_FATAL: u32 = ibv_event_type::IBV_EVENT_QP_FATAL as u32;
 const QP_REQ_ERR: u32 = ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32;
@@ -104,11 +115,11 @@ unsafe fn subject(kind: u32, element: &ibv_async_event_element_t) -> Subject {
     }
 }
 
-/// Tells those whom an event concerns. `Some` if the device is gone.
+/// Tells those whom an event concerns.
 ///
 /// Changes of LID, key, GID or subnet manager, and a request to register again, concern the connection manager:
 /// a connection that they cut off ends when its messages are not acknowledged.
-pub(super) fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Option<Error> {
+pub(super) fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Told {
     let lost = |message: String| Error::new(ErrorKind::Lost, message);
     tracing::debug!(device, ?event, "a device's event");
     match (event.kind, event.subject) {
@@ -131,13 +142,18 @@ pub(super) fn tell(device: &str, fates: &Fates, event: AsyncEvent) -> Option<Err
                 port.0
             );
             fates.end_port(port, &lost(message));
+            return Told::PortDown(port);
+        }
+        (PORT_ACTIVE, Subject::Port(port)) => {
+            fates.port_is_up(port);
+            return Told::PortUp(port);
         }
         (DEVICE_FATAL, _) => {
-            return Some(lost(format!("RDMA device {device} has failed or was removed")));
+            return Told::Gone(lost(format!("RDMA device {device} has failed or was removed")));
         }
         _ => {}
     }
-    None
+    Told::Done
 }
 
 #[cfg(test)]
@@ -180,7 +196,7 @@ mod tests {
             let fates = Arc::new(Fates::default());
             let watch = fates.watch(QpNumber(1), [CqKey(1); 2], PORT);
             let other = fates.watch(QpNumber(2), [CqKey(1); 2], OTHER);
-            assert!(tell("rxe0", &fates, event(kind)).is_none(), "{kind}");
+            assert!(!matches!(tell("rxe0", &fates, event(kind)), Told::Gone(_)), "{kind}");
             let ends = matches!(kind, QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR | PORT_ERR);
             assert_eq!(is_over(&watch).is_some(), ends, "{kind}");
             assert_eq!(is_over(&other), None, "{kind}");
@@ -193,17 +209,23 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_goes_down_is_known_by_its_number() {
+    fn a_port_that_goes_down_and_up_is_known_by_its_number() {
         let fates = Arc::new(Fates::default());
         let watch = fates.watch(QpNumber(1), [CqKey(1); 2], PORT);
-        assert!(tell("rxe0", &fates, event(PORT_ERR)).is_none(), "the device is still there");
+        assert!(matches!(tell("rxe0", &fates, event(PORT_ERR)), Told::PortDown(PORT)));
         let words = is_over(&watch).expect("the connection ended");
         assert!(words.starts_with("port 1 of RDMA device rxe0 is down"), "{words}");
+        assert!(fates.is_down(PORT));
+        assert!(matches!(tell("rxe0", &fates, event(PORT_ACTIVE)), Told::PortUp(PORT)));
+        assert!(!fates.is_down(PORT));
     }
 
     #[test]
     fn a_device_that_has_failed_is_of_no_use_any_more() {
-        let cause = tell("rxe0", &Fates::default(), event(DEVICE_FATAL)).expect("it is gone");
+        let fates = Fates::default();
+        let Told::Gone(cause) = tell("rxe0", &fates, event(DEVICE_FATAL)) else {
+            panic!("it is gone")
+        };
         assert!(cause.to_string().starts_with("RDMA device rxe0 has failed"), "{cause}");
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the list of a device's connections and completion queues. The events' thread tells them that they
 //! are over; a connection asks with [`Watch::poll`], a completion queue with its [`CqFate`]. No unsafe code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -21,6 +21,8 @@ pub(super) struct Fates {
 struct List {
     /// Why the device is of no use any more.
     gone: Option<Error>,
+    /// Ports that have gone down and not come up since.
+    down: BTreeSet<PortNumber>,
     next: u64,
     watches: BTreeMap<u64, Seat>,
     cqs: BTreeMap<CqKey, Weak<CqFate>>,
@@ -140,7 +142,18 @@ impl Fates {
 
     /// A port is down: its connections of now end.
     pub(super) fn end_port(&self, port: PortNumber, cause: &Error) {
+        self.list().down.insert(port);
         self.end(cause, |seat| seat.port == port);
+    }
+
+    /// A port works again. What has ended stays so.
+    pub(super) fn port_is_up(&self, port: PortNumber) {
+        self.list().down.remove(&port);
+    }
+
+    /// Whether the device has said that a port is down.
+    pub(super) fn is_down(&self, port: PortNumber) -> bool {
+        self.list().down.contains(&port)
     }
 
     /// The connection of this queue pair ends.
@@ -238,6 +251,10 @@ mod tests {
         let there = fates.watch(QpNumber(2), [CqKey(1); 2], PortNumber(2));
         fates.end_port(PORT, &cause("port 1"));
         assert_eq!((poll(&here), poll(&there)), (over("port 1"), Poll::Pending));
+        assert!(fates.is_down(PORT) && !fates.is_down(PortNumber(2)));
+        fates.port_is_up(PORT);
+        assert!(!fates.is_down(PORT));
+        assert_eq!(poll(&here), over("port 1"), "what has ended stays so");
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rdma_sys::{ibv_atomic_cap, ibv_device_attr, ibv_device_cap_flags as Caps, ibv_transport_type};
 use verbwire_core::Error;
 
-use super::cm::CmId;
+use super::cm::{CmId, Parting};
 use super::context::Context;
 use super::cq::{RawCq, VerbsCq};
-use super::fate::Fates;
+use super::fate::{Fates, PortNumber};
 use super::pd::{Mr, Pd, SlabMr};
 use super::qp::{NUDGES, QpSizes, RawQp, VerbsQp};
 use super::reaper::reap;
@@ -43,7 +43,7 @@ pub(super) struct VerbsNic {
 /// What keeps a device open, besides the objects made of it.
 struct Open {
     pd: Arc<Pd>,
-    _thread: DeviceThread,
+    thread: DeviceThread,
     _plug: Option<RawCq>,
 }
 
@@ -106,7 +106,7 @@ impl VerbsNic {
         // Locked meanwhile, so that a removal that the thread hears of at once finds what it has to end.
         let mut open = nic.lock_open();
         let thread = nic.start_thread(context, local)?;
-        *open = Some(Open { pd, _thread: thread, _plug: plug });
+        *open = Some(Open { pd, thread, _plug: plug });
         drop(open);
         Ok(nic)
     }
@@ -159,6 +159,18 @@ impl VerbsNic {
 
     pub(super) fn is_gone(&self) -> bool {
         self.fates.gone().is_some()
+    }
+
+    /// Whether the device has said that a port is down.
+    pub(super) fn is_down(&self, port: PortNumber) -> bool {
+        self.fates.is_down(port)
+    }
+
+    /// Keeps an id until it can be destroyed.
+    pub(super) fn part(&self, parting: Parting<CmId>) {
+        if let Some(open) = &*self.lock_open() {
+            open.thread.part(parting);
+        }
     }
 
     /// The device is gone: ends all its connections and lets go of it.

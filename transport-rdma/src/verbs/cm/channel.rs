@@ -129,6 +129,11 @@ impl EventedId {
         &self.id
     }
 
+    /// The id without the reactor.
+    pub(super) fn into_id(self) -> CmId {
+        self.id
+    }
+
     /// The next event.
     pub(super) fn poll_event(&self, cx: &mut TaskContext<'_>) -> Poll<Result<CmEvent, CallError>> {
         self.events.poll(cx, |channel| channel.0.read())

@@ -12,8 +12,10 @@ use verbwire_core::{Error, ErrorKind};
 use super::channel::EventedId;
 use super::event::CmEvent;
 use super::id::CmId;
+use super::partings::Parting;
 use super::state::{State, Step};
 use crate::error;
+use crate::nic::Wire;
 use crate::verbs::nic::{self, VerbsNic};
 use crate::verbs::reaper::on_thread;
 use crate::verbs::ret::CallError;
@@ -72,20 +74,27 @@ pub(super) fn open_device(id: &CmId) -> BoxFuture<'static, Result<Arc<VerbsNic>,
 }
 
 /// An id of a connection, from the moment when the peer may know of it. Dropped in any state, it lets go of the
-/// peer and is destroyed.
+/// peer and is destroyed, now or when its device's thread says so.
 pub(super) struct Link {
-    id: EventedId,
+    /// `None` only when `self` is about to drop.
+    id: Option<EventedId>,
     nic: Arc<VerbsNic>,
     state: State,
+    /// Whether the connection manager has said that there is no connection (any more).
+    is_over: bool,
 }
 
 impl Link {
     pub(super) fn new(id: EventedId, nic: Arc<VerbsNic>, state: State) -> Self {
-        Self { id, nic, state }
+        Self { id: Some(id), nic, state, is_over: false }
+    }
+
+    fn evented(&self) -> &EventedId {
+        self.id.as_ref().expect("the id is taken only by drop")
     }
 
     pub(super) fn id(&self) -> &CmId {
-        self.id.id()
+        self.evented().id()
     }
 
     pub(super) fn nic(&self) -> &Arc<VerbsNic> {
@@ -94,7 +103,7 @@ impl Link {
 
     /// The next event that means something in its state, which stays.
     pub(super) async fn next_step(&mut self) -> Result<(Step, CmEvent), Error> {
-        next_step(&self.id, self.state).await
+        poll_fn(|cx| self.poll_step(cx)).await
     }
 
     /// Polls for that.
@@ -102,7 +111,11 @@ impl Link {
         &mut self,
         cx: &mut TaskContext<'_>,
     ) -> Poll<Result<(Step, CmEvent), Error>> {
-        poll_step(&self.id, self.state, cx)
+        let (step, event) = ready!(poll_step(self.evented(), self.state, cx))?;
+        // The path to a peer can be lost while the connection stands: that one still has to be told.
+        let is_path = self.state == State::Established && event.kind.is_about_path();
+        self.is_over |= matches!(step, Step::Over | Step::Removed) && !is_path;
+        Poll::Ready(Ok((step, event)))
     }
 
     /// The connection stands.
@@ -110,11 +123,37 @@ impl Link {
         self.state = State::Established;
     }
 
-    /// Disconnects a connection, or answers the peer that has done so.
+    /// Disconnects a connection that stands, or answers the peer that has done so.
     pub(super) fn disconnect(&mut self) {
+        if self.state != State::Established || self.is_held_back() {
+            return;
+        }
+        self.state = State::Parting;
         if let Err(error) = self.id().disconnect() {
             // The peer may have been first.
             tracing::debug!(%error, "a connection was not disconnected");
+        }
+    }
+
+    /// Whether nothing must be said now: on InfiniBand a peer hears it only if the port is up, and soft-RoCE's
+    /// queue pair for management never recovers from a message that it cannot send.
+    fn is_held_back(&self) -> bool {
+        self.nic.wire() == Wire::InfiniBand && self.nic.is_down(self.id().port())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.disconnect();
+        // Destroyed, it would say that there will be no connection.
+        if self.state != State::Parting && self.is_held_back() {
+            self.state = State::HeldBack;
+        }
+        let Some(id) = self.id.take() else { return };
+        let id = id.into_id();
+        let (port, state) = (id.port(), self.state);
+        if state == State::HeldBack || state == State::Parting && !self.is_over {
+            self.nic.part(Parting { id, port, state });
         }
     }
 }

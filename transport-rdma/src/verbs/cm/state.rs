@@ -2,7 +2,10 @@
 //!
 //! ```text
 //!   ResolvingAddress ─► ResolvingRoute ─► Connecting ─► Established ◄─ Accepting ◄─ Listening
-//!   Watching: the device's own id
+//!                                                            │ disconnect
+//!                                                            ├─► Parting ─► destroyed
+//!                                                            └─► HeldBack ─► Parting
+//!   Watching: the device's own id                                the port is down
 //! ```
 //!
 //! Any event may come in any state: [`State::react`] is total. An id that is dropped in a state without an arrow
@@ -25,6 +28,10 @@ pub(in crate::verbs) enum State {
     Accepting,
     /// The connection stands.
     Established,
+    /// Has disconnected and waits for the peer's answer: until then the library says it again.
+    Parting,
+    /// Has something to say to the peer first, but its port is down.
+    HeldBack,
     /// Takes connect requests.
     Listening,
     /// Is bound to a device, to hear when that is removed.
@@ -61,8 +68,9 @@ impl State {
             Self::Connecting | Self::Accepting if kind == Kind::ESTABLISHED => Step::Next,
             Self::Connecting | Self::Accepting => over(kind.ends_attempt()),
             Self::Established => over(kind.ends_connection()),
+            Self::Parting | Self::HeldBack if kind.ends_connection() => Step::Next,
             Self::Listening if kind == Kind::CONNECT_REQUEST => Step::Request,
-            Self::Listening | Self::Watching => Step::Ignored,
+            Self::Parting | Self::HeldBack | Self::Listening | Self::Watching => Step::Ignored,
         }
     }
 
@@ -81,6 +89,10 @@ impl State {
             Self::ResolvingAddress | Self::ResolvingRoute => 3,
             // A lost message is repeated after 4.3 s: four tries.
             Self::Connecting | Self::Accepting => 20,
+            // One repetition, and its answer.
+            Self::Parting => 10,
+            // A switch that starts again takes about as long.
+            Self::HeldBack => 60,
             Self::Established | Self::Listening | Self::Watching => return None,
         };
         Some(Duration::from_secs(seconds))
@@ -114,12 +126,14 @@ impl Kind {
 mod tests {
     use super::*;
 
-    const STATES: [State; 7] = [
+    const STATES: [State; 9] = [
         State::ResolvingAddress,
         State::ResolvingRoute,
         State::Connecting,
         State::Accepting,
         State::Established,
+        State::Parting,
+        State::HeldBack,
         State::Listening,
         State::Watching,
     ];

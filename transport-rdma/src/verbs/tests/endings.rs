@@ -1,4 +1,4 @@
-//! Attempts that are given up, and what is left of them.
+//! Attempts that are given up, disconnects that nobody answers, and what is left of them.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -48,7 +48,7 @@ async fn connect(address: &str) -> Result<(Side, Connected), Error> {
 }
 
 /// Says to the lab that a device cannot do what a test is about.
-fn cannot(test: &str, reason: &str) {
+pub(super) fn cannot(test: &str, reason: &str) {
     let line = format!("@cannot verbs::tests::{test}: {reason}\n");
     std::io::stdout().write_all(line.as_bytes()).expect("standard output");
 }
@@ -134,6 +134,36 @@ async fn a_peer_that_never_establishes_is_given_up() {
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(error.to_string().contains("did not finish connecting within 20s"), "{error}");
     assert!(begun.elapsed() >= Duration::from_secs(20));
+}
+
+#[tokio::test]
+#[ignore = "needs an RDMA device: run it in the device lab"]
+async fn an_id_lingers_until_the_peer_has_answered_the_disconnect() {
+    let ((client, one), (server, two)) = pair().await;
+    let before = settled();
+    let mut one = one;
+    one.events.disconnect();
+    drop(one);
+    block(Duration::from_millis(500));
+    if !is_siw() {
+        // The kernel's answer comes from whom the peer's id belongs to, and nobody has read its events.
+        assert_eq!(descriptors(), before, "the id is there to repeat the disconnect");
+    }
+    drop(two);
+    wait_until_closed(before - 2, Duration::from_secs(5));
+    drop((client, server));
+}
+
+#[tokio::test]
+#[ignore = "needs an RDMA device: run it in the device lab"]
+async fn an_id_does_not_linger_for_ever() {
+    let ((_client, mut one), (_server, two)) = pair().await;
+    let before = settled();
+    one.events.disconnect();
+    drop(one);
+    // Kept and never looked at, like a process that is stopped.
+    wait_until_closed(before - 1, Duration::from_secs(15));
+    drop(two);
 }
 
 #[tokio::test]
