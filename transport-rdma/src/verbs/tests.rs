@@ -154,10 +154,7 @@ async fn a_device_says_what_it_can() {
     // soft-iWARP refuses a queue at a certain offset, unless that is taken.
     let many: Vec<_> = (0..60).map(|_| nic.create_cq(400).expect("a queue")).collect();
     drop(many);
-    assert!(
-        nic.create_cq(found.max_cqe).is_err(),
-        "more than the device has, with what is reserved"
-    );
+    assert!(nic.create_cq(found.max_cqe + 1).is_err(), "more than the device has");
 }
 
 #[tokio::test]
