@@ -1,23 +1,26 @@
-//! Servers that die without a word.
+//! Servers and clients that die without a word.
 //!
-//! Over sockets a server is a process of its own, this binary run again, and dies by SIGKILL. In one
+//! Over sockets and devices each is a process of its own, this binary run again, and dies by SIGKILL. In one
 //! process it is a runtime of its own, and dies by being dropped.
 
+use std::future::pending;
 use std::io::Read as _;
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use verbwire::Error;
+use verbwire::{Error, Request};
 
-use crate::fixture::{Fixture, Serving, offering};
+use crate::fixture::{Fixture, LONG, Serving, endpoint, offering};
 use crate::island::Island;
+use crate::proto::conformance::Ticket;
+use crate::proto::conformance::conformance_client::ConformanceClient;
 use crate::service::Desk;
 
-/// The argument that turns this binary into a server at the target that follows.
-pub const SERVE: &str = "--serve";
+/// The calls that a doomed client has open, each with a ticket of its own.
+pub const CALLS: u64 = 20;
 
-/// How a server dies.
+/// How it dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
     /// Its process is killed.
@@ -26,7 +29,30 @@ pub enum Death {
     Runtime,
 }
 
-/// A server that lives until it is killed.
+/// What it does until it dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Serves at a target.
+    Server,
+    /// Has [`CALLS`] calls open to the server at a target.
+    Client,
+}
+
+impl Part {
+    /// The part that this binary plays if its first argument is this one.
+    pub fn of_argument(argument: &str) -> Option<Self> {
+        [Self::Server, Self::Client].into_iter().find(|part| part.argument() == argument)
+    }
+
+    fn argument(self) -> &'static str {
+        match self {
+            Self::Server => "--serve",
+            Self::Client => "--call",
+        }
+    }
+}
+
+/// A server or client that lives until it is killed.
 #[derive(Debug)]
 pub struct Doomed {
     target: String,
@@ -41,22 +67,22 @@ enum Life {
 }
 
 impl Doomed {
-    /// Starts a server at `target`.
+    /// Starts it at `target`.
     ///
     /// # Panics
     ///
-    /// If it does not begin to serve.
-    pub async fn start(fixture: &Fixture, target: &str) -> Self {
+    /// If it does not begin to serve, or does not connect.
+    pub async fn start(fixture: &Fixture, part: Part, target: &str) -> Self {
         match fixture.backend().death {
-            Death::Process => Self::start_process(target).await,
-            Death::Runtime => Self::start_runtime(target.to_owned()).await,
+            Death::Process => Self::start_process(part, target).await,
+            Death::Runtime => Self::start_runtime(part, target.to_owned()).await,
         }
     }
 
-    async fn start_process(target: &str) -> Self {
+    async fn start_process(part: Part, target: &str) -> Self {
         let program = std::env::current_exe().expect("this binary has a path");
         let mut child = Command::new(program)
-            .args([SERVE, target])
+            .args([part.argument(), target])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -64,22 +90,28 @@ impl Doomed {
             .expect("this binary can be run again");
         let said = child.stdout.take().expect("stdout is piped");
         let line = BufReader::new(said).lines().next_line().await;
-        let target = line.expect("stdout can be read");
-        Self {
-            target: target.expect("a server says where it listens"),
-            life: Life::Process(Box::new(child)),
-        }
+        let target = line.expect("stdout can be read").expect("it says at which target it is");
+        Self { target, life: Life::Process(Box::new(child)) }
     }
 
-    async fn start_runtime(target: String) -> Self {
+    async fn start_runtime(part: Part, target: String) -> Self {
         let island = Island::new();
-        let serving =
-            island.run(async move { Serving::start(offering(&Desk::default()), &target).await });
-        let target = serving.await.target().to_owned();
-        Self { target, life: Life::Runtime(island) }
+        let started = island.run(async move {
+            match part {
+                Part::Server => {
+                    let serving = Serving::start(offering(&Desk::default()), &target).await;
+                    serving.target().to_owned()
+                }
+                Part::Client => {
+                    call(&target).await.expect("a server listens there");
+                    target
+                }
+            }
+        });
+        Self { target: started.await, life: Life::Runtime(island) }
     }
 
-    /// Where it listens, ports filled in.
+    /// Where it listens, ports filled in, or what it is connected to.
     pub fn target(&self) -> &str {
         &self.target
     }
@@ -93,18 +125,38 @@ impl Doomed {
     }
 }
 
-/// Serves at `target` and says where, until this process is killed or its parent is gone.
+/// Plays `part` and says at which target, until this process is killed or its parent is gone.
 ///
 /// # Errors
 ///
-/// `target` cannot be bound.
-pub async fn serve(target: &str) -> Result<(), Error> {
-    let bound = offering(&Desk::default()).bind(&[target]).await?;
-    println!("{}", bound.local_targets()[0]);
+/// `target` cannot be bound, or not be connected to.
+pub async fn play(part: Part, target: &str) -> Result<(), Error> {
     std::thread::spawn(|| {
         // The parent writes nothing, and its end of the pipe closes when it ends.
         let _end = std::io::stdin().read(&mut [0]);
         std::process::exit(0)
     });
-    bound.serve().await
+    match part {
+        Part::Server => {
+            let bound = offering(&Desk::default()).bind(&[target]).await?;
+            println!("{}", bound.local_targets()[0]);
+            bound.serve().await
+        }
+        Part::Client => {
+            call(target).await?;
+            println!("{target}");
+            pending().await
+        }
+    }
+}
+
+/// Connects and leaves tasks behind that hold the calls.
+async fn call(target: &str) -> Result<(), Error> {
+    let client = ConformanceClient::new(endpoint(target).connect().await?);
+    for number in 0..CALLS {
+        let mut request = Request::new(Ticket { number });
+        request.set_timeout(LONG * 10);
+        tokio::spawn(client.hang(request));
+    }
+    Ok(())
 }

@@ -46,8 +46,8 @@ struct Job<'a> {
 /// Runs the cases that the arguments choose, or serves if they say so.
 pub fn main(cases: &[Case]) -> ExitCode {
     let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(doomed::SERVE) {
-        return serve(&words.next().unwrap_or_default());
+    if let Some(part) = words.next().as_deref().and_then(doomed::Part::of_argument) {
+        return play(part, &words.next().unwrap_or_default());
     }
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
@@ -221,15 +221,14 @@ fn report(
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// This binary as a server that a case kills.
-fn serve(target: &str) -> ExitCode {
+/// This binary as a server or a client that a case kills.
+fn play(part: doomed::Part, target: &str) -> ExitCode {
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("the system gives what a runtime needs");
-    let served = runtime.block_on(doomed::serve(target));
-    match served {
+    match runtime.block_on(doomed::play(part, target)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

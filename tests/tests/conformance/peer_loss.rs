@@ -4,7 +4,7 @@ use verbwire::{Code, ErrorKind, Executed, Request};
 use verbwire_tests::backends::Place;
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::doomed::Doomed;
+use verbwire_tests::doomed::{CALLS, Doomed, Part};
 use verbwire_tests::fixture::{Fixture, LONG, begin, connect, endpoint};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
@@ -12,6 +12,7 @@ use verbwire_tests::proto::conformance::{Blob, Ticket};
 
 pub(crate) const CASES: &[Case] = &[
     case!(a_killed_server_ends_every_open_call).over_a_connection().in_real_time(),
+    case!(a_killed_client_leaves_no_handler_behind).over_a_connection().in_real_time(),
     case!(a_server_killed_amid_a_long_request_ends_the_call).over_a_connection().in_real_time(),
     case!(a_restarted_server_answers_a_new_channel).over_a_connection().in_real_time(),
     case!(an_unreachable_server_is_one_sentence).over_a_connection(),
@@ -23,7 +24,7 @@ async fn client_of(doomed: &Doomed) -> ConformanceClient {
 }
 
 async fn a_killed_server_ends_every_open_call(fixture: Fixture) {
-    let doomed = Doomed::start(&fixture, &fixture.target()).await;
+    let doomed = Doomed::start(&fixture, Part::Server, &fixture.target()).await;
     let client = client_of(&doomed).await;
     let mut calls = Vec::new();
     for number in 0..20 {
@@ -42,8 +43,20 @@ async fn a_killed_server_ends_every_open_call(fixture: Fixture) {
     assert_eq!((late.code(), late.executed()), (Code::Unavailable, Executed::No));
 }
 
+async fn a_killed_client_leaves_no_handler_behind(fixture: Fixture) {
+    let (pair, serving) = fixture.pair_with(|builder| builder.drain_timeout(LONG)).await;
+    let doomed = Doomed::start(&fixture, Part::Client, serving.target()).await;
+    pair.witness.until(|log| log.running as u64 == CALLS).await;
+    doomed.kill().await;
+    pair.witness.until(|log| log.running == 0).await;
+    assert_eq!(pair.witness.log().dropped.len() as u64, CALLS, "they did not come to their end");
+    pair.client.echo(Blob::default()).await.expect("other clients are served");
+    drop(pair.client);
+    serving.shut_down().await.expect("no panic").expect("no connection is left");
+}
+
 async fn a_server_killed_amid_a_long_request_ends_the_call(fixture: Fixture) {
-    let doomed = Doomed::start(&fixture, &fixture.target()).await;
+    let doomed = Doomed::start(&fixture, Part::Server, &fixture.target()).await;
     let client = client_of(&doomed).await;
     let payload = pattern::payload(48 << 20, 1);
     let call = tokio::spawn(async move {
@@ -63,12 +76,12 @@ async fn a_server_killed_amid_a_long_request_ends_the_call(fixture: Fixture) {
 }
 
 async fn a_restarted_server_answers_a_new_channel(fixture: Fixture) {
-    let first = Doomed::start(&fixture, &fixture.target()).await;
+    let first = Doomed::start(&fixture, Part::Server, &fixture.target()).await;
     let target = first.target().to_owned();
     let client = client_of(&first).await;
     client.echo(Blob::default()).await.expect("echo");
     first.kill().await;
-    let second = Doomed::start(&fixture, &target).await;
+    let second = Doomed::start(&fixture, Part::Server, &target).await;
     assert_eq!(second.target(), target);
     let status = client.echo(Blob::default()).await.expect_err("a connection is not resumed");
     assert_eq!(status.code(), Code::Unavailable);
