@@ -3,6 +3,7 @@
 //! Each case has a thread and a runtime of its own, a time limit, and its panic caught.
 
 use std::cell::RefCell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +71,13 @@ pub fn main(cases: &[Case]) -> ExitCode {
     for (name, why) in &failures {
         println!("\n---- {name} ----\n{why}");
     }
-    report(cases, table, &jobs, &failures, started.elapsed())
+    let counts = Counts { run: jobs.len(), failed: failures.len(), took: started.elapsed() };
+    let written = report(cases, table);
+    if !failures.is_empty() {
+        println!("failures:");
+        failures.iter().for_each(|(name, _)| println!("    {name}"));
+    }
+    sum_up(written, &counts)
 }
 
 /// One row of cells per case, and what is to run.
@@ -90,6 +97,8 @@ fn plan<'a>(cases: &'a [Case], arguments: &Arguments) -> (Vec<Vec<Cell>>, Vec<Jo
         });
         table.push(cells.collect());
     }
+    // Round by round, so that a case meets other neighbours each time.
+    let jobs = vec![jobs; arguments.repeat].concat();
     (table, jobs)
 }
 
@@ -108,11 +117,11 @@ fn run_all(jobs: &[Job<'_>], threads: usize, table: &mut [Vec<Cell>]) -> Vec<(St
                     match outcome {
                         Ok(()) => {
                             println!("test {name} ... ok");
-                            done.0[row][column] = Cell::Ok;
+                            done.0[row][column].note(Cell::Ok);
                         }
                         Err(why) => {
                             println!("test {name} ... FAILED");
-                            done.0[row][column] = Cell::Fail;
+                            done.0[row][column].note(Cell::Fail);
                             done.1.push((name, why));
                         }
                     }
@@ -188,35 +197,39 @@ fn note_panic(info: &std::panic::PanicHookInfo<'_>) {
     }
 }
 
-fn report(
-    cases: &[Case],
-    table: Vec<Vec<Cell>>,
-    jobs: &[Job<'_>],
-    failures: &[(String, String)],
-    took: Duration,
-) -> ExitCode {
+/// Prints the table, and writes it to its place if it has one. Returns how many cells a filter left out.
+fn report(cases: &[Case], table: Vec<Vec<Cell>>) -> io::Result<usize> {
     let left_out = table.iter().flatten().filter(|cell| **cell == Cell::LeftOut).count();
     let mut rows: Vec<_> = cases.iter().zip(table).collect();
-    rows.retain(|(_, cells)| cells.iter().any(|cell| matches!(cell, Cell::Ok | Cell::Fail)));
+    rows.retain(|(_, cells)| cells.iter().any(|cell| cell.has_run()));
     let table = table::render(&rows);
     println!("\n{table}");
-    if !failures.is_empty() {
-        println!("failures:");
-        failures.iter().for_each(|(name, _)| println!("    {name}"));
+    if let Some(path) = table::place(left_out) {
+        table::write(&path, &table)?;
     }
-    // A part of it must not pass for the whole.
-    let written = if left_out == 0 { table::write(&table) } else { Ok(()) };
+    Ok(left_out)
+}
+
+/// What was run.
+struct Counts {
+    run: usize,
+    failed: usize,
+    took: Duration,
+}
+
+/// The last line, as the usual runner has it.
+fn sum_up(written: io::Result<usize>, counts: &Counts) -> ExitCode {
     if let Err(error) = &written {
         println!("cannot write the table: {error}");
     }
-    let is_ok = failures.is_empty() && written.is_ok();
+    let is_ok = counts.failed == 0 && written.is_ok();
     println!(
         "\ntest result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
         if is_ok { "ok" } else { "FAILED" },
-        jobs.len() - failures.len(),
-        failures.len(),
-        left_out,
-        took.as_secs_f64()
+        counts.run - counts.failed,
+        counts.failed,
+        written.unwrap_or(0),
+        counts.took.as_secs_f64()
     );
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

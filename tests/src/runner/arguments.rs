@@ -1,4 +1,4 @@
-//! The arguments that the usual test runner knows, as far as they make sense here.
+//! The arguments that the usual test runner knows, as far as they make sense here, and how often all of it runs.
 
 /// Which cases run, and how many at a time.
 #[derive(Debug)]
@@ -10,6 +10,8 @@ pub(super) struct Arguments {
     pub(super) list: bool,
     /// Cases at a time.
     pub(super) threads: usize,
+    /// How often all that is chosen runs, one after another.
+    pub(super) repeat: usize,
 }
 
 /// Cases at a time unless told otherwise: many wait for a short deadline, so a core can serve some.
@@ -24,6 +26,7 @@ impl Arguments {
             exact: false,
             list: false,
             threads: THREADS,
+            repeat: 1,
         };
         let mut words = words.flat_map(|word| match word.split_once('=') {
             Some((name, value)) if name.starts_with("--") => {
@@ -35,7 +38,8 @@ impl Arguments {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
                 "--skip" => arguments.skips.push(value()?),
-                "--test-threads" => arguments.threads = threads(&value()?)?,
+                "--test-threads" => arguments.threads = at_least_one(&word, &value()?)?,
+                "--repeat" => arguments.repeat = at_least_one(&word, &value()?)?,
                 "--exact" => arguments.exact = true,
                 "--list" => arguments.list = true,
                 "--color" | "--format" => drop(value()?),
@@ -57,9 +61,9 @@ impl Arguments {
     }
 }
 
-fn threads(value: &str) -> Result<usize, String> {
-    let threads = value.parse().ok().filter(|threads| *threads > 0);
-    threads.ok_or(format!("--test-threads {value} is no number of threads"))
+fn at_least_one(name: &str, value: &str) -> Result<usize, String> {
+    let number = value.parse().ok().filter(|number| *number > 0);
+    number.ok_or(format!("{name} takes a whole number of at least 1, not {value}"))
 }
 
 #[cfg(test)]
@@ -72,16 +76,18 @@ mod tests {
 
     #[test]
     fn filters_choose_and_skips_leave_out() {
-        let arguments = parse(&["tcp", "--skip", "cancel", "--test-threads=3"]).expect("known");
+        let arguments = parse(&["tcp", "--skip", "cancel", "--test-threads=3", "--repeat", "5"]);
+        let arguments = arguments.expect("known");
         assert!(arguments.choose("tcp::calls::a"));
         assert!(!arguments.choose("tcp::cancel::a"));
         assert!(!arguments.choose("mem::calls::a"));
-        assert_eq!(arguments.threads, 3);
+        assert_eq!((arguments.threads, arguments.repeat), (3, 5));
     }
 
     #[test]
     fn what_is_not_known_is_refused() {
-        for words in [&["--frobnicate"][..], &["--skip"], &["--test-threads", "0"]] {
+        for words in [&["--frobnicate"][..], &["--skip"], &["--test-threads", "0"], &["--repeat=x"]]
+        {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }
