@@ -8,7 +8,7 @@
 mod teardown;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -199,6 +199,18 @@ impl Endpoint {
             Some(events) => events.poll_disconnected(cx),
             None => Poll::Pending,
         })
+    }
+
+    /// What failed, with why as far as the connection manager or the device has said it by now. They are often
+    /// first and heard later: when a device is removed, the work of one connection fails because another one's
+    /// task was the first to hear of it.
+    ///
+    /// Who waits for [`poll_disconnected`](Self::poll_disconnected) must poll it again after this.
+    pub(crate) fn explain(&self, symptom: Error) -> Error {
+        match self.poll_disconnected(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(why) => Error::with_source(symptom.kind(), symptom.to_string(), why),
+            Poll::Pending => symptom,
+        }
     }
 
     fn events(&self) -> MutexGuard<'_, Option<Box<dyn CmConnection>>> {

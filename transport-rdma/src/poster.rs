@@ -77,7 +77,9 @@ impl Poster {
             let buf = buf.into_nic(NicAccess::Read);
             self.requests.push(endpoint.work().send(buf, len, frame.signal));
         }
-        endpoint.qp().post_send(&self.requests).map_err(|error| error::lost("sending", error))
+        // A failure ends the connection and wakes its driver, which polls for the end again.
+        let failed = |error| endpoint.explain(error::lost("sending", error));
+        endpoint.qp().post_send(&self.requests).map_err(failed)
     }
 
     /// Posts what can go out without waiting, and lets the endpoint go.

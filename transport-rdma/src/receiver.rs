@@ -196,7 +196,9 @@ impl Receiver {
                 Completed::Sent(count) => sent += count,
                 Completed::Received(buf, len) => self.decode(buf, len, received),
                 Completed::Failed(WcStatus::FLUSHED) => self.dead(Cause::Flushed),
-                Completed::Failed(status) => self.lost(error::failed(status)),
+                Completed::Failed(status) => {
+                    self.lost(self.endpoint.explain(error::failed(status)));
+                }
                 Completed::HelloSent | Completed::Stray => {}
             }
         }
@@ -207,7 +209,7 @@ impl Receiver {
             && let Err(error) =
                 self.endpoint.post_receives(self.buffers.drain(..), &mut self.requests)
         {
-            self.lost(error::lost("posting receives", error));
+            self.lost(self.endpoint.explain(error::lost("posting receives", error)));
         }
         sent
     }

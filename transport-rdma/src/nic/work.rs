@@ -128,8 +128,8 @@ pub struct WcStatus(pub u32);
 impl WcStatus {
     /// The receive buffer was shorter than the message.
     pub const LOCAL_LENGTH: Self = Self(1);
-    /// The receive could not take the message: what soft-RoCE says where others say
-    /// [`LOCAL_LENGTH`](Self::LOCAL_LENGTH).
+    /// The queue pair could not carry the work request out: what soft-RoCE says of a receive where others say
+    /// [`LOCAL_LENGTH`](Self::LOCAL_LENGTH), and soft-iWARP of a send whose stream has broken.
     pub const LOCAL_QP_OPERATION: Self = Self(2);
     /// Memory of this side that its registration does not allow.
     pub const LOCAL_PROTECTION: Self = Self(4);
@@ -151,7 +151,7 @@ impl fmt::Display for WcStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match *self {
             Self::LOCAL_LENGTH => "the message was longer than the receive buffer",
-            Self::LOCAL_QP_OPERATION => "the receive could not take the message",
+            Self::LOCAL_QP_OPERATION => "the queue pair could not carry out a work request",
             Self::LOCAL_PROTECTION => {
                 "local protection error: memory that is not registered for this"
             }

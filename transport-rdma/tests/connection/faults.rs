@@ -14,7 +14,7 @@ use verbwire_core::service::{
 };
 use verbwire_core::transport::{Flush, Transport};
 use verbwire_core::{Body, Channel, Request, Response, Server, Target};
-use verbwire_rdma::fabric::{Death, Fate};
+use verbwire_rdma::fabric::{Death, Fate, Profile};
 
 use crate::pair::{
     Everything, Net, PROFILES, pattern, receive, receive_all, request, send, slot, step,
@@ -146,6 +146,24 @@ async fn a_host_may_die_at_any_work_request() {
                 }
             }
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_fails_because_the_peer_is_gone_is_told_with_that_reason() {
+    for profile in [Profile::Rxe, Profile::Mlx5Like] {
+        let net = Net::new(profile, 1);
+        let (near, far) = net.pair().await;
+        net.hosts[1].kill(Death::Process);
+        // Nobody drives this end, so that the failure of its work is looked at before the peer's goodbye.
+        send(&near, request(1, pattern(1, 5000)), Flush::Now).await.expect("open");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let error = receive(&near).await.expect_err("the peer is dead").to_string();
+        let (symptom, why) = ("retries exceeded", "the peer has disconnected");
+        assert!(error.contains(symptom) && error.ends_with(why), "{error}");
+        near.retire().await;
+        far.retire().await;
+        net.assert_clean();
     }
 }
 
