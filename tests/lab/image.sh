@@ -5,7 +5,7 @@
 # Busybox gives the plain commands, the host the ones that RDMA needs. Its shell is left out because it prefers its own `ip`
 # and `tc` to those on the PATH, and its `tc` accepts netem without doing anything: /bin/sh is dash.
 # Bash is for people.
-readonly host_programs='dash bash ip tc rdma kmod ibv_devinfo rping ib_send_lat ib_send_bw ib_write_lat ib_write_bw ib_read_lat'
+readonly host_programs='dash bash setpriv ip tc rdma kmod ibv_devinfo rping ib_send_lat ib_send_bw ib_write_lat ib_write_bw ib_read_lat'
 readonly not_from_busybox=' busybox init linuxrc sh ash hush ip tc modprobe insmod rmmod depmod lsmod modinfo '
 readonly providers='rxe siw'
 
