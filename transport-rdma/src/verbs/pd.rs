@@ -164,7 +164,11 @@ fn explain(error: CallError, len: usize) -> NicError {
     let limit = std::fs::read_to_string("/proc/self/limits").ok();
     let limit = limit.as_deref().and_then(locked_memory_limit).unwrap_or("unknown");
     match error.errno.0 {
-        libc::ENOMEM | libc::EAGAIN | libc::EPERM => error.advise(&format!(
+        libc::EAGAIN => error.advise(&format!(
+            "{len} bytes were to be registered and the limit on this process's RDMA objects is reached: raise \
+             rdma.max of its control group, or close connections"
+        )),
+        libc::ENOMEM | libc::EPERM => error.advise(&format!(
             "{len} bytes are to be locked in memory and the limit of this process (RLIMIT_MEMLOCK) is \
              {limit}: raise it with 'ulimit -l unlimited', or LimitMEMLOCK=infinity in a systemd unit"
         )),
@@ -188,6 +192,13 @@ mod tests {
         let error = CallError { call: "ibv_reg_mr", errno: Errno(libc::ENOMEM) };
         let text = explain(error, 1 << 20).to_string();
         assert!(text.contains("1048576 bytes") && text.contains("ulimit -l unlimited"), "{text}");
+    }
+
+    #[test]
+    fn a_refusal_by_the_control_group_is_not_put_down_to_memory() {
+        let error = CallError { call: "ibv_reg_mr", errno: Errno(libc::EAGAIN) };
+        let text = explain(error, 1 << 20).to_string();
+        assert!(text.contains("rdma.max") && !text.contains("RLIMIT_MEMLOCK"), "{text}");
     }
 
     #[test]
