@@ -101,8 +101,8 @@ impl Profile {
     }
 }
 
-/// Eight tries of 67 ms: `timeout` 14 and `retry_count` 7.
-const RETRIES: Duration = Duration::from_millis(8 * 67);
+/// Seven tries of 67 ms: `timeout` 14 and `retry_count` 6.
+const RETRIES: Duration = Duration::from_millis(7 * 67);
 
 static RXE: Behaviour = Behaviour {
     wire: Wire::InfiniBand,

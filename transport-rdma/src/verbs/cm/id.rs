@@ -56,8 +56,9 @@ pub(super) struct Offer {
     pub(super) qp: crate::nic::QpNumber,
 }
 
-/// How often a packet is sent again before the peer is given up: the most that there is.
-const RETRIES: u8 = 7;
+/// How often a packet is sent again before the peer is given up. One less than the most that there is, because
+/// soft-RoCE takes 7 for "for ever" and would never find that a peer is dead.
+const RETRIES: u8 = 6;
 
 impl Offer {
     /// The library's form, which borrows the private data.
