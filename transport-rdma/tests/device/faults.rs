@@ -1,6 +1,5 @@
 //! Devices and links that go away. Changes the guest's devices, and puts them back.
 
-use std::env;
 use std::future::poll_fn;
 use std::process::Command;
 use std::time::Duration;
@@ -10,11 +9,7 @@ use verbwire_core::transport::{Listener, Transport};
 use verbwire_core::{Error, ErrorKind};
 use verbwire_rdma::{RdmaConfig, RdmaTransport};
 
-use crate::{End, anywhere, connect, pattern, receive, request, send, transport};
-
-fn lab(name: &str) -> String {
-    env::var(name).expect("the device lab sets its variables")
-}
+use crate::{End, anywhere, connect, lab, pattern, receive, request, send, transport};
 
 /// Runs a program of the guest, off the runtime: deleting a device waits until nobody uses it.
 async fn run(program: &'static str, words: Vec<String>) {
