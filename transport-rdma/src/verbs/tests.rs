@@ -166,11 +166,16 @@ async fn pair_over(cm: VerbsCm, open: [Open; 2]) -> ((Side, Connected), (Side, C
         .expect("connected within 30 s")
 }
 
+/// The device under test.
+fn device() -> Arc<nic::VerbsNic> {
+    let local = SocketAddr::new(lab("LAB_ADDRESS").parse().expect("an address"), 0);
+    nic::open(&lab("LAB_DEVICE"), local).expect("opens")
+}
+
 #[tokio::test]
 #[ignore = "needs an RDMA device: run it in the device lab"]
 async fn a_device_says_what_it_can() {
-    let local = SocketAddr::new(lab("LAB_ADDRESS").parse().expect("an address"), 0);
-    let nic = nic::open(&lab("LAB_DEVICE"), local).expect("opens");
+    let nic = device();
     let found = nic.capabilities().clone();
     println!("{found:?}");
     let wire = if is_siw() { Wire::Iwarp } else { Wire::InfiniBand };

@@ -43,7 +43,7 @@ async fn a_write_without_rights_ends_the_connection() {
 async fn a_key_of_an_ended_registration_opens_nothing() {
     let ((mut client, mut one), (server, mut two)) = pair().await;
     let pool = Pool::new(Slab::new(CHUNK, 1), Poison::Off);
-    let nic = nic::open(&lab("LAB_DEVICE")).expect("opens");
+    let nic = device();
     let region = nic.register(pool.slab(), Access::RemoteWrite).expect("registers");
     let (address, rkey) = (pool.slab().address(), region.rkey());
     drop(region);
