@@ -1,10 +1,11 @@
 # The commands. README.md leads with `demo` and `test`.
 # `make test STAGES="fmt clippy"` runs single stages; scripts/test has their table.
 
-.PHONY: help demo test test-host test-device lab-shell bench setup
+.PHONY: help demo demo-device test test-host test-device lab-shell bench setup
 
 help:
 	@echo "make demo       install what is missing, build, serve, call, print a table"
+	@echo "make demo-device  the same over RDMA devices, in an emulated guest"
 	@echo "make test       every check there is; scripts/test lists the stages"
 	@echo "make test-host  every check that needs no RDMA device"
 	@echo "make test-device  the checks on RDMA devices, in an emulated guest (docs/lab.md)"
@@ -15,6 +16,11 @@ help:
 demo:
 	@scripts/setup build
 	cargo run --locked --release -p verbwire-examples --bin demo
+
+demo-device:
+	@scripts/setup build
+	@scripts/setup device
+	@examples/lab/demo
 
 test:
 	@scripts/setup test

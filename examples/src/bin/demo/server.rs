@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use tokio::runtime;
 use tokio::sync::oneshot;
+use tokio::task;
 use verbwire::{Bound, Request, Response, Server, Status};
 
 use crate::Outcome;
@@ -52,11 +53,11 @@ pub(crate) struct Running {
     thread: JoinHandle<Outcome<()>>,
 }
 
-/// Starts the server at one target of each kind and waits until it listens.
-pub(crate) async fn start() -> Outcome<Running> {
+/// Starts the server at one target of each kind that needs no device, and at these `others`, and waits until it listens.
+pub(crate) async fn start(others: Vec<String>) -> Outcome<Running> {
     let (announce, announced) = oneshot::channel();
     let (stop, stopped) = oneshot::channel();
-    let thread = thread::spawn(move || serve(announce, stopped));
+    let thread = thread::spawn(move || serve(others, announce, stopped));
     match announced.await {
         Ok(targets) => Ok(Running { targets, stop, thread }),
         Err(_ended) => Err(join(thread).err().unwrap_or("the server ended early".into())),
@@ -70,17 +71,22 @@ impl Running {
     }
 
     /// Ends it, once its clients are gone.
-    pub(crate) fn stop(self) -> Outcome<()> {
+    pub(crate) async fn stop(self) -> Outcome<()> {
         // An error says that it has ended by itself; why, comes out below.
         let _told = self.stop.send(());
-        join(self.thread)
+        // Elsewhere, because it waits for the clients, which disconnect on this thread's runtime.
+        task::spawn_blocking(|| join(self.thread)).await?
     }
 }
 
-fn serve(announce: oneshot::Sender<Vec<String>>, stopped: oneshot::Receiver<()>) -> Outcome<()> {
+fn serve(
+    others: Vec<String>,
+    announce: oneshot::Sender<Vec<String>>,
+    stopped: oneshot::Receiver<()>,
+) -> Outcome<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let bound = bind().await?;
+        let bound = bind(others).await?;
         let targets = bound.local_targets().iter().map(ToString::to_string);
         // Fails when nobody waits for it, and then the next line ends at once.
         let _heard = announce.send(targets.collect());
@@ -89,16 +95,17 @@ fn serve(announce: oneshot::Sender<Vec<String>>, stopped: oneshot::Receiver<()>)
     })
 }
 
-async fn bind() -> Outcome<Bound> {
+async fn bind(others: Vec<String>) -> Outcome<Bound> {
     let socket = std::env::temp_dir().join(format!("verbwire-demo-{}.sock", process::id()));
     let builder = Server::builder()
         .add_service(GreeterServer::new(Hello))
         .add_service(BlockStoreServer::new(Discard));
-    let targets = [
+    let mut targets = vec![
         "tcp://127.0.0.1:0".to_owned(),
         format!("unix://{}", socket.display()),
         "mem://demo".to_owned(),
     ];
+    targets.extend(others);
     Ok(builder.bind(&targets).await?)
 }
 
