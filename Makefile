@@ -1,7 +1,7 @@
 # The commands. README.md leads with `demo` and `test`.
 # `make test STAGES="fmt clippy"` runs single stages; scripts/test has their table.
 
-.PHONY: help demo demo-device test test-host test-device lab-shell bench setup
+.PHONY: help demo demo-device test test-host test-device lab-shell bench bench-device setup
 
 help:
 	@echo "make demo       install what is missing, build, serve, call, print a table"
@@ -11,6 +11,7 @@ help:
 	@echo "make test-device  the checks on RDMA devices, in an emulated guest (docs/lab.md)"
 	@echo "make lab-shell  a guest with RDMA devices to work in"
 	@echo "make bench      this product and its peers in one run"
+	@echo "make bench-device  this product and raw verbs on RDMA devices, in an emulated guest (docs/performance.md)"
 	@echo "make setup      install what the other commands need"
 
 demo:
@@ -42,6 +43,11 @@ lab-shell:
 bench:
 	@scripts/setup bench
 	bench/run
+
+bench-device:
+	@scripts/setup bench
+	@scripts/setup device
+	bench/run-device
 
 setup:
 	@scripts/setup test

@@ -1,12 +1,13 @@
 //! verbwire under the benchmark's driver, with its defaults.
 //!
-//! Does: serves and calls `bench.Echo` over `tcp://` and in process, and encodes as a call does.
-//! Does not: tune anything; the method is a plain one, not marked `inline_safe`.
+//! Does: serves and calls `bench.Echo` over `tcp://`, over `rdma://` and in process, and encodes as a
+//! call does. Does not: tune anything; the method is a plain one, not marked `inline_safe`.
 
 use bytes::Bytes;
 use verbwire::{Request, Response, Server, Status};
 use verbwire_bench_driver::{Framework, Outcome};
 use verbwire_core::codec::{Codec, Prost};
+use verbwire_core::wire::HEADER_LEN;
 
 use proto::echo_client::EchoClient;
 use proto::echo_server::EchoServer;
@@ -15,9 +16,13 @@ mod proto {
     verbwire::include_proto!("bench");
 }
 
-/// verbwire with its defaults.
+/// verbwire with its defaults, over `tcp://`.
 #[derive(Debug)]
 pub struct Verbwire;
+
+/// The same over `rdma://`, on the device whose address is in `LAB_ADDRESS`.
+#[derive(Debug)]
+pub struct OverRdma;
 
 /// A generated client of `bench.Echo`.
 #[derive(Debug, Clone)]
@@ -46,13 +51,7 @@ impl Framework for Verbwire {
     type LocalClient = Client;
 
     async fn serve(announce: impl FnOnce(String) + Send) -> Outcome<()> {
-        let bound = Server::builder()
-            .add_service(EchoServer::new(EchoService))
-            .bind(&["tcp://127.0.0.1:0"])
-            .await?;
-        announce(bound.local_targets()[0].to_string());
-        bound.serve().await?;
-        Ok(())
+        serve_at("tcp://127.0.0.1:0", announce).await
     }
 
     async fn connect(address: &str) -> Outcome<Self::Client> {
@@ -67,4 +66,39 @@ impl Framework for Verbwire {
         let data = payload.clone();
         Prost.encode(&proto::Payload { data }).len()
     }
+}
+
+impl Framework for OverRdma {
+    type Client = Client;
+    type LocalClient = Client;
+
+    async fn serve(announce: impl FnOnce(String) + Send) -> Outcome<()> {
+        let address = std::env::var("LAB_ADDRESS").map_err(|_unset| "LAB_ADDRESS is not set")?;
+        serve_at(&format!("rdma://{address}:0"), announce).await
+    }
+
+    async fn connect(address: &str) -> Outcome<Self::Client> {
+        Verbwire::connect(address).await
+    }
+
+    async fn in_process() -> Outcome<Self::LocalClient> {
+        Verbwire::in_process().await
+    }
+
+    fn encode(payload: &Bytes) -> usize {
+        Verbwire::encode(payload)
+    }
+}
+
+async fn serve_at(target: &str, announce: impl FnOnce(String) + Send) -> Outcome<()> {
+    let bound = Server::builder().add_service(EchoServer::new(EchoService)).bind(&[target]).await?;
+    announce(bound.local_targets()[0].to_string());
+    bound.serve().await?;
+    Ok(())
+}
+
+/// Bytes of a REQUEST frame that carries `payload` once the method's path is not sent any more, and of
+/// a RESPONSE that carries it: what goes over the wire for one direction of a call.
+pub fn frame_len(payload: &Bytes) -> usize {
+    HEADER_LEN + Verbwire::encode(payload)
 }
