@@ -11,16 +11,21 @@
 //! * [`NicBuf`]: a chunk that belongs to a NIC, from before it is posted until a completion or the death of its
 //!   queue pair proves that the NIC is done ([`Released`]). It can be neither read nor written, and
 //!   dropping it frees nothing: the chunk stays out of its pool for ever and its slab is kept.
+//! * [`Lent`]: frozen bytes that a NIC reads while their holders do. Nobody writes to them, and their chunk is not
+//!   free before the NIC's proof.
 //!
 //! What this fence cannot rule out is a *remote* NIC that writes to a landing region after its owner took it
 //! back. Who may hold rights on a region, and how they end, is the business of the rendezvous rules.
 
 mod buf;
 mod dma;
+mod lent;
+mod owners;
 mod pool;
 mod slab;
 
 pub use buf::{CpuBuf, NicBuf, Released};
 pub use dma::DmaError;
+pub use lent::Lent;
 pub use pool::{Poison, Pool};
-pub use slab::{Lkey, NicAccess, Region, Rkey, Slab};
+pub use slab::{Domain, Lkey, NicAccess, NoMemory, Region, Rkey, Slab};

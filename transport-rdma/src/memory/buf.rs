@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use verbwire_core::buf::Storage;
 
+use super::owners::Owner;
 use super::pool::Pool;
-use super::slab::{Lkey, NicAccess, Owner, Rkey};
+use super::slab::{Lkey, NicAccess, Rkey};
 
 /// What fills a chunk while the NIC owns it, so that whoever reads it too early sees it.
 const POISON: u8 = 0xdb;
@@ -32,6 +33,12 @@ impl Released {
 struct Chunk {
     pool: Arc<Pool>,
     index: usize,
+}
+
+impl Chunk {
+    fn set_owner(&self, owner: Owner) {
+        self.pool.slab().owners().set(self.index, owner);
+    }
 }
 
 /// A chunk that belongs to the CPU.
@@ -63,7 +70,7 @@ impl CpuBuf {
             self.fill(POISON);
         }
         let chunk = self.chunk.take().expect(MOVED);
-        chunk.pool.slab().owners()[chunk.index] = Owner::Nic(access);
+        chunk.set_owner(Owner::Nic(access));
         NicBuf { chunk: Some(chunk) }
     }
 
@@ -146,7 +153,7 @@ impl NicBuf {
     /// Takes the chunk back for the CPU.
     pub fn into_cpu(mut self, _proof: Released) -> CpuBuf {
         let chunk = self.chunk.take().expect(MOVED);
-        chunk.pool.slab().owners()[chunk.index] = Owner::Cpu;
+        chunk.set_owner(Owner::Cpu);
         CpuBuf { chunk: Some(chunk) }
     }
 

@@ -1,12 +1,14 @@
 //! How a software NIC reaches a slab's memory: by address, checked against the chunk's owner.
 //!
 //! A real NIC reaches what it was told to, whoever uses it by now. This one only touches chunks that belong
-//! to the NIC at that moment, for which no reference exists, so it is sound whatever it is told; what a
-//! real NIC would have corrupted is an error here.
+//! to the NIC at that moment, for which no reference exists, and reads runs that are lent to it, for which no
+//! mutable one does. So it is sound whatever it is told; what a real NIC would have corrupted is an error
+//! here.
 
 use std::ptr::copy_nonoverlapping as copy;
 
-use super::slab::{NicAccess, Owner, Slab};
+use super::owners::{Owner, Owners};
+use super::slab::{NicAccess, Slab};
 
 /// An access that a real NIC would have carried out, on memory that is not the NIC's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,11 +38,13 @@ impl Slab {
     pub fn dma_read(&self, address: u64, out: &mut [u8]) -> Result<(), DmaError> {
         let offset = self.offset(address, out.len())?;
         let owners = self.owners();
-        self.check(&owners, offset, out.len(), |owner| matches!(owner, Owner::Nic(_)))?;
-        // SAFETY: the range is within the slab (`offset`), whose bytes are initialised (invariant 1). Its
-        // chunks belong to the NIC while `owners` is locked, so no `CpuBuf` of them exists and no
-        // reference into them does (invariants 2 and 3). `out` is memory outside of every slab chunk
-        // that belongs to a NIC, so the two do not overlap.
+        if !owners.lends(offset..offset + out.len()) {
+            self.check(&owners, offset, out.len(), |owner| matches!(owner, Owner::Nic(_)))?;
+        }
+        // SAFETY: the range is within the slab (`offset`), whose bytes are initialised (invariant 1). While
+        // `owners` is locked, either its chunks belong to the NIC, so no `CpuBuf` of them exists and no
+        // reference into them does (invariants 2 and 3); or a live `Bytes` covers it, so no mutable
+        // reference to it exists (invariant 4). `out` is borrowed mutably, so it overlaps with neither.
         unsafe { copy(self.at(offset), out.as_mut_ptr(), out.len()) }
         Ok(())
     }
@@ -70,7 +74,7 @@ impl Slab {
 
     fn check(
         &self,
-        owners: &[Owner],
+        owners: &Owners,
         offset: usize,
         len: usize,
         allowed: impl Fn(Owner) -> bool,
@@ -79,7 +83,7 @@ impl Slab {
         let last = (offset + len).saturating_sub(1).max(offset) / self.chunk_len();
         for chunk in first..=last {
             // Behind the last chunk there may be the rest of a page that belongs to nobody.
-            if !owners.get(chunk).is_some_and(|owner| allowed(*owner)) {
+            if !owners.of(chunk).is_some_and(&allowed) {
                 return Err(DmaError::NotOwned { chunk });
             }
         }
