@@ -11,6 +11,7 @@
 //! * [`NicBuf`]: a chunk that belongs to a NIC, from before it is posted until a completion or the death of its
 //!   queue pair proves that the NIC is done ([`Released`]). It can be neither read nor written, and
 //!   dropping it frees nothing: the chunk stays out of its pool for ever and its slab is kept.
+//! * [`IdleBuf`]: a chunk that belongs to nobody, and that nobody can look at.
 //! * [`Lent`]: frozen bytes that a NIC reads while their holders do. Nobody writes to them, and their chunk is not
 //!   free before the NIC's proof.
 //!
@@ -19,13 +20,16 @@
 
 mod buf;
 mod dma;
+mod idle;
 mod lent;
 mod owners;
 mod pool;
+mod racy;
 mod slab;
 
-pub use buf::{CpuBuf, NicBuf, Released};
+pub use buf::{CpuBuf, NicBuf, Released, Returned};
 pub use dma::DmaError;
+pub use idle::IdleBuf;
 pub use lent::Lent;
 pub use pool::{Poison, Pool};
 pub use slab::{Domain, Lkey, NicAccess, NoMemory, Region, Rkey, Slab};

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::mem::forget;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::slice;
 use std::sync::Arc;
 
 use verbwire_core::buf::Storage;
 
+use super::idle::IdleBuf;
 use super::owners::Owner;
 use super::pool::Pool;
 use super::slab::{Lkey, NicAccess, Rkey};
@@ -15,10 +16,9 @@ use super::slab::{Lkey, NicAccess, Rkey};
 /// What fills a chunk while the NIC owns it, so that whoever reads it too early sees it.
 const POISON: u8 = 0xdb;
 
-/// Proof that a NIC is done with a buffer: a completion of its work request, or the destruction of its
-/// queue pair.
+/// Proof that no NIC reaches a buffer any more, so that its bytes may be looked at.
 ///
-/// Only those who learn such things from a NIC make one: the table of work in flight.
+/// Only those who learn such things make one: the table of work in flight, and the grants of landing regions.
 #[derive(Debug)]
 pub struct Released(());
 
@@ -29,15 +29,32 @@ impl Released {
     }
 }
 
+/// Proof that a peer's grant on a buffer is closed: the buffer may be used again, and not be looked at.
+#[derive(Debug)]
+pub struct Returned(());
+
+#[cfg_attr(not(test), expect(dead_code, reason = "made where grants end, by the pools"))]
+impl Returned {
+    /// Its FIN or ABORT_ACK came on the queue pair of its Writes, or that queue pair was destroyed.
+    pub(crate) fn by_peer() -> Self {
+        Self(())
+    }
+}
+
 /// The one token of a chunk. It moves between [`CpuBuf`] and [`NicBuf`] and back to the pool.
-struct Chunk {
-    pool: Arc<Pool>,
-    index: usize,
+pub(super) struct Chunk {
+    pub(super) pool: Arc<Pool>,
+    pub(super) index: usize,
 }
 
 impl Chunk {
-    fn set_owner(&self, owner: Owner) {
+    pub(super) fn set_owner(&self, owner: Owner) {
         self.pool.slab().owners().set(self.index, owner);
+    }
+
+    /// Where the chunk begins in its slab.
+    pub(super) fn offset(&self) -> usize {
+        self.index * self.pool.slab().chunk_len()
     }
 }
 
@@ -56,7 +73,7 @@ pub struct NicBuf {
     chunk: Option<Chunk>,
 }
 
-const MOVED: &str = "a chunk moves on only when its buffer is consumed";
+pub(super) const MOVED: &str = "a chunk moves on only when its buffer is consumed";
 
 impl CpuBuf {
     /// The chunk `index`, which its pool has just marked as taken.
@@ -70,8 +87,12 @@ impl CpuBuf {
             self.fill(POISON);
         }
         let chunk = self.chunk.take().expect(MOVED);
-        chunk.set_owner(Owner::Nic(access));
-        NicBuf { chunk: Some(chunk) }
+        NicBuf::new(chunk, access)
+    }
+
+    /// Puts the chunk by, without a reference to its bytes.
+    pub fn into_idle(mut self) -> IdleBuf {
+        IdleBuf::new(self.chunk.take().expect(MOVED))
     }
 
     fn chunk(&self) -> &Chunk {
@@ -129,6 +150,12 @@ impl fmt::Debug for CpuBuf {
 }
 
 impl NicBuf {
+    /// The chunk, which becomes the NIC's now.
+    pub(super) fn new(chunk: Chunk, access: NicAccess) -> Self {
+        chunk.set_owner(Owner::Nic(access));
+        Self { chunk: Some(chunk) }
+    }
+
     /// The first byte's address, as a NIC knows it.
     pub fn address(&self) -> u64 {
         let Chunk { pool, index } = self.chunk();
@@ -150,11 +177,27 @@ impl NicBuf {
         self.chunk().pool.slab().region().map(|region| region.rkey())
     }
 
+    /// Appends the bytes of `range` to `out`, at most what the chunk has of it, without a reference to them:
+    /// whoever may still write to the chunk can change what is copied, and nothing that was copied.
+    pub fn copy_out(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        let end = range.end.min(self.chunk_len());
+        let len = end.saturating_sub(range.start);
+        let Chunk { pool, .. } = self.chunk();
+        pool.slab().copy_out(self.chunk().offset() + range.start.min(end), len, out);
+    }
+
     /// Takes the chunk back for the CPU.
     pub fn into_cpu(mut self, _proof: Released) -> CpuBuf {
         let chunk = self.chunk.take().expect(MOVED);
         chunk.set_owner(Owner::Cpu);
         CpuBuf { chunk: Some(chunk) }
+    }
+
+    /// Takes the chunk back without a reference to its bytes ever being possible.
+    pub fn into_idle(mut self, _proof: Returned) -> IdleBuf {
+        let chunk = self.chunk.take().expect(MOVED);
+        chunk.set_owner(Owner::Cpu);
+        IdleBuf::new(chunk)
     }
 
     fn chunk(&self) -> &Chunk {
