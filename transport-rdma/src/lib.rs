@@ -5,6 +5,7 @@
 //! * [`memory`]: registered slabs, and buffers that belong either to the CPU or to the NIC.
 //! * [`nic`]: the seam to the NIC, with two sides: real devices (`verbs`, feature `verbs`), and a software NIC
 //!   for tests (`fabric`, feature `fabric`).
+//! * [`pool`]: registered memory for payloads, to be sent from and to land in.
 //! * [`proto`]: the rules of credits and send queues.
 //!
 //! What is where, in the order in which a message travels: `outbound` chooses what goes out, `poster` encodes
@@ -32,6 +33,7 @@ mod handshake;
 pub mod memory;
 pub mod nic;
 mod outbound;
+pub mod pool;
 mod poster;
 pub mod proto;
 mod rdma;

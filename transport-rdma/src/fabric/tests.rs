@@ -7,5 +7,6 @@ mod errors;
 mod faults;
 mod limits;
 mod messages;
+mod pools;
 mod random;
 mod rig;

@@ -27,13 +27,18 @@ impl Released {
     pub(crate) fn by_nic() -> Self {
         Self(())
     }
+
+    /// The peer's grant on the buffer is closed, and it cannot write there again: its window was invalidated, or
+    /// it is trusted, which is the soundness assumption of [`memory`](super).
+    pub(crate) fn by_isolated_peer() -> Self {
+        Self(())
+    }
 }
 
 /// Proof that a peer's grant on a buffer is closed: the buffer may be used again, and not be looked at.
 #[derive(Debug)]
 pub struct Returned(());
 
-#[cfg_attr(not(test), expect(dead_code, reason = "made where grants end, by the pools"))]
 impl Returned {
     /// Its FIN or ABORT_ACK came on the queue pair of its Writes, or that queue pair was destroyed.
     pub(crate) fn by_peer() -> Self {
@@ -175,6 +180,12 @@ impl NicBuf {
     /// The remote key of the chunk's registration; `None` on a slab that is not registered.
     pub fn rkey(&self) -> Option<Rkey> {
         self.chunk().pool.slab().region().map(|region| region.rkey())
+    }
+
+    /// The chunk's slab, for a test that plays a NIC.
+    #[cfg(test)]
+    pub(crate) fn slab(&self) -> &super::Slab {
+        self.chunk().pool.slab()
     }
 
     /// Appends the bytes of `range` to `out`, at most what the chunk has of it, without a reference to them:

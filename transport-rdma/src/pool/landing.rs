@@ -1,0 +1,212 @@
+//! Regions that peers are granted for their Writes.
+//!
+//! A pool belongs to one protection domain: peers that do not trust each other have a domain and a pool each, because
+//! without memory windows nothing inside a domain is protected from a queue pair of it (see `memory`).
+//!
+//! Received messages hold their regions for as long as the user holds their bytes. That is bounded: from
+//! three quarters of a budget on there is [`Pressure`], so that programs can drop what they do not need and
+//! decoders slice only fields that are worth it ([`Landing::slices_from`]); from the budget on no region is granted
+//! until some are dropped, and whose deadline comes before gets an error that says so.
+
+mod pressure;
+mod proof;
+mod region;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::time::Instant;
+use verbwire_core::Error;
+use verbwire_core::buf::BY_REFERENCE;
+
+use super::classes::Classes;
+use super::error::PoolError;
+use super::registrar::Registrar;
+use super::sources::Sources;
+use super::stock::Limits;
+use super::store::{Chunk, Store, closed};
+use super::{PoolSize, PoolSnapshot};
+use crate::memory::{CpuBuf, Domain, IdleBuf};
+use crate::nic::{Access, Nic};
+use crate::reaper::Reaper;
+
+pub use pressure::{Pressure, PressureWatch};
+pub use proof::{Fenced, GrantClosed};
+pub use region::{Granted, Isolation, Landed, OutOfGrant, QuarantineLevel, Quarantined, Target};
+
+use pressure::Gauge;
+
+/// A region is so much longer than its message, so that the writer can begin where its largest segment comes to
+/// lie on a page.
+pub const SLACK: usize = 4096;
+
+/// What the shortest regions hold, slack apart. 64 KiB: what is shorter than 32 KiB is not written at all.
+const SHORTEST: usize = 64 << 10;
+
+/// Room for the head of a message whose field is a power of two.
+const HEAD: usize = 4096;
+
+/// A field is sliced under pressure only if it is at least this part of its buffer.
+const PART: usize = 8;
+
+/// Settings of a landing pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LandingConfig {
+    /// How much memory; `longest` is `max_message_size`, slack apart.
+    pub size: PoolSize,
+    /// Bytes of regions that received messages may hold before no more is granted. 256 MiB: half of the pool, so
+    /// that the other half remains for what is under way. It can be exceeded by what was granted before.
+    pub pinned_budget: usize,
+    /// Bytes of regions that peers did not give back, before their queue pairs are destroyed for it. 128 MiB: a quarter
+    /// of the pool; at least one message of the longest kind.
+    pub quarantine_cap: usize,
+}
+
+impl Default for LandingConfig {
+    fn default() -> Self {
+        let size = PoolSize::default();
+        Self { size, pinned_budget: size.cap / 2, quarantine_cap: size.cap / 4 }
+    }
+}
+
+/// Whom a region is granted to: a connection, by a number that no other one of this process ever has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tenant(u64);
+
+impl Tenant {
+    /// The number of a new connection.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A free region.
+struct Region {
+    idle: IdleBuf,
+    /// Whose Writes are still in it.
+    last: Option<Tenant>,
+    /// How far they may reach; behind that all is zero.
+    used: usize,
+}
+
+impl Chunk for Region {
+    fn fresh(buf: CpuBuf) -> Self {
+        Self { idle: buf.into_idle(), last: None, used: 0 }
+    }
+}
+
+/// A pool of landing regions in one protection domain. Dropped, it closes.
+pub struct Landing {
+    shared: Arc<Shared>,
+}
+
+/// What the pool and its regions have in common.
+struct Shared {
+    store: Arc<Store<Region>>,
+    domain: Domain,
+    quarantine_cap: usize,
+    gauge: Gauge,
+}
+
+impl Landing {
+    /// An empty pool for the queue pairs of `nic`'s protection domain.
+    pub fn new(
+        config: LandingConfig,
+        (domain, nic): (Domain, Arc<dyn Nic>),
+        sources: Arc<Sources>,
+        reaper: Arc<dyn Reaper>,
+    ) -> Self {
+        let longest = config.size.longest.saturating_add(SLACK);
+        let classes = Classes::new(SHORTEST, HEAD + SLACK, longest);
+        let PoolSize { cap, slab_len, .. } = config.size;
+        let pinned = config.pinned_budget.max(1);
+        let registrar = Registrar::new(Access::RemoteWrite, sources);
+        registrar.attach(domain, nic).expect("there is no slab yet that could be refused");
+        let quarantine_cap = config.quarantine_cap.max(classes.longest());
+        let store = Store::new(classes, Limits { cap, slab_len, pinned }, registrar, reaper);
+        let gauge = Gauge::new(pinned);
+        Self { shared: Arc::new(Shared { store, domain, quarantine_cap, gauge }) }
+    }
+
+    /// A region for a message of `len` bytes, [`SLACK`] longer, waited for until `deadline`.
+    ///
+    /// No byte of another connection is in it.
+    ///
+    /// # Errors
+    ///
+    /// See [`PoolError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line.
+    pub fn grant(
+        &self,
+        tenant: Tenant,
+        len: usize,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Granted, PoolError>> + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let len = len.saturating_add(SLACK);
+            let store = Arc::clone(&shared.store);
+            let held =
+                store.take(len, move |region: &Region| region.last == Some(tenant), deadline);
+            Granted::new(shared, held.await?, tenant, len)
+        }
+    }
+
+    /// The same without waiting: `None` where one would have to.
+    ///
+    /// # Errors
+    ///
+    /// See [`PoolError`].
+    pub fn try_grant(&self, tenant: Tenant, len: usize) -> Result<Option<Granted>, PoolError> {
+        let len = len.saturating_add(SLACK);
+        let taken = self.shared.store.try_take(len, |region| region.last == Some(tenant))?;
+        taken.map(|held| Granted::new(Arc::clone(&self.shared), held, tenant, len)).transpose()
+    }
+
+    /// How much received messages hold, now and whenever it changes.
+    pub fn pressure(&self) -> PressureWatch {
+        self.shared.gauge.watch()
+    }
+
+    /// From what length on a field of a message of `body_len` bytes is to be a slice of its region; shorter ones are
+    /// to be copied out, so that the region returns. 4 KiB; under pressure at least an eighth of the body.
+    pub fn slices_from(&self, body_len: usize) -> usize {
+        match self.shared.gauge.now() {
+            Pressure::None => BY_REFERENCE,
+            Pressure::High => BY_REFERENCE.max(body_len / PART),
+        }
+    }
+
+    /// Ends the pool with its device: who waits is told `cause`, and the registrations end. Bytes that were received
+    /// stay.
+    pub fn close(&self, cause: &Error) {
+        self.shared.store.close(cause);
+    }
+
+    /// Gives up slabs that nobody uses. The pool does it by itself only where it needs their room.
+    pub fn trim(&self) {
+        self.shared.store.trim();
+    }
+
+    /// What is where.
+    pub fn snapshot(&self) -> PoolSnapshot {
+        self.shared.store.snapshot()
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.close(&closed());
+    }
+}
+
+impl fmt::Debug for Landing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Landing").field(&self.snapshot()).finish()
+    }
+}

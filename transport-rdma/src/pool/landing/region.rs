@@ -1,0 +1,305 @@
+//! The states of a region between leaving its pool and coming back.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::proof::{Fenced, GrantClosed};
+use super::{Region, Shared, Tenant};
+use crate::memory::{CpuBuf, NicAccess, NicBuf, Released, Returned, Rkey};
+use crate::nic::NicError;
+use crate::pool::counts::Counts;
+use crate::pool::error::PoolError;
+use crate::pool::store::{Held, Origin};
+
+/// What a peer must know of a region to write to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Where it begins: on a page.
+    pub address: u64,
+    /// The key of the pool's registration; a memory window has another one.
+    pub rkey: Rkey,
+    /// How long it is: the message's length and the slack.
+    pub len: usize,
+}
+
+/// Why the peer's Writes cannot reach a region once its grant is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Its window was invalidated, and the completion of that was successful.
+    Window,
+    /// Only because the peer is configured to be trusted.
+    Trusted,
+    /// It can. What it wrote is copied out and the bytes that it can reach are never looked at.
+    None,
+}
+
+/// Whether there is room for more regions that peers did not give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuarantineLevel {
+    /// There is.
+    Within,
+    /// There is not: the queue pair that caused it is to be destroyed.
+    Exceeded,
+}
+
+/// A FIN that names bytes outside of its grant: the peer broke the protocol. The region is back in its pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the peer finished {len} bytes at offset {offset} of a grant of {granted}")]
+pub struct OutOfGrant {
+    /// First byte, from the region's begin.
+    pub offset: usize,
+    /// Length.
+    pub len: usize,
+    /// Length of the grant.
+    pub granted: usize,
+}
+
+/// The way back for a region.
+#[derive(Clone)]
+struct Home {
+    origin: Origin<Region>,
+    shared: Arc<Shared>,
+    tenant: Tenant,
+    used: usize,
+}
+
+/// A region that the peer may write to.
+struct Open {
+    /// `None` only after the region has moved on, when `self` is about to drop.
+    buf: Option<NicBuf>,
+    home: Home,
+    target: Target,
+}
+
+const MOVED: &str = "a region moves on only when its state is consumed";
+
+impl Home {
+    fn region(&self, buf: NicBuf) -> Region {
+        let idle = buf.into_idle(Returned::by_peer());
+        Region { idle, last: Some(self.tenant), used: self.used }
+    }
+}
+
+impl Open {
+    fn buf(&self) -> &NicBuf {
+        self.buf.as_ref().expect(MOVED)
+    }
+
+    /// Back to the pool.
+    fn close(mut self) {
+        let buf = self.buf.take().expect(MOVED);
+        self.home.origin.put(self.home.region(buf));
+    }
+
+    /// Read in place.
+    fn pin(mut self, range: Range<usize>) -> Pinned {
+        let buf = self.buf.take().expect(MOVED).into_cpu(Released::by_isolated_peer());
+        let home = self.home.clone();
+        home.origin.pin(buf.len());
+        home.shared.gauge.pin(buf.len());
+        Pinned { buf: Some(buf), home, range }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(buf) = self.buf.take() {
+            self.home.origin.counts().leaked.fetch_add(buf.chunk_len(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.target, self.home.tenant)
+    }
+}
+
+/// A region that a peer may write to, or will be told that it may.
+///
+/// Dropped, it is never used again, because the peer may write to it at any time.
+#[must_use = "a granted region comes back only through a proof"]
+#[derive(Debug)]
+pub struct Granted(Open);
+
+impl Granted {
+    /// Clears what another connection left in a region and makes it the NIC's.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        held: Held<Region>,
+        tenant: Tenant,
+        len: usize,
+    ) -> Result<Self, PoolError> {
+        let Some((_, rkey)) = held.chunk().idle.keys_in(shared.domain) else {
+            return Err(PoolError::Closed(shared.store.cause()));
+        };
+        let (mut region, origin) = held.split();
+        if region.last != Some(tenant) && region.used > 0 {
+            region.idle.zero(region.used);
+            Counts::add(&origin.counts().zeroed, region.used);
+            region.used = 0;
+        }
+        let used = region.used.max(len).min(region.idle.chunk_len());
+        let buf = region.idle.into_nic(NicAccess::Write);
+        let target = Target { address: buf.address(), rkey, len };
+        let home = Home { origin, shared, tenant, used };
+        Ok(Self(Open { buf: Some(buf), home, target }))
+    }
+
+    /// What the peer is told.
+    pub fn target(&self) -> Target {
+        self.0.target
+    }
+
+    /// The memory, for a test that writes to it as a peer's NIC does.
+    #[cfg(test)]
+    pub(in crate::pool) fn slab(&self) -> &crate::memory::Slab {
+        self.0.buf().slab()
+    }
+
+    /// The message is there.
+    ///
+    /// # Errors
+    ///
+    /// It is not within the grant.
+    pub fn landed(self, _fin: Fenced, offset: usize, len: usize) -> Result<Landed, OutOfGrant> {
+        let granted = self.0.target.len;
+        let end = offset.checked_add(len).filter(|end| *end <= granted);
+        let Some(end) = end else {
+            self.0.close();
+            return Err(OutOfGrant { offset, len, granted });
+        };
+        Ok(Landed { open: self.0, range: offset..end })
+    }
+
+    /// The grant is closed without a message.
+    pub fn release(self, _proof: GrantClosed) {
+        self.0.close();
+    }
+
+    /// The call is over and the grant is not: nobody waits for the message any more, and the peer may still write.
+    pub fn quarantine(self) -> (Quarantined, QuarantineLevel) {
+        let Open { buf, home, .. } = &self.0;
+        let bytes = buf.as_ref().map_or(0, NicBuf::chunk_len);
+        let before = home.origin.counts().quarantined.fetch_add(bytes, Ordering::AcqRel);
+        let level = match before + bytes > home.shared.quarantine_cap {
+            true => QuarantineLevel::Exceeded,
+            false => QuarantineLevel::Within,
+        };
+        (Quarantined { home: home.clone(), open: Some(self.0), bytes }, level)
+    }
+}
+
+/// A region whose call is over and whose grant is not closed.
+///
+/// Dropped, it is never used again, as for [`Granted`].
+#[must_use = "a quarantined region comes back only through a proof"]
+pub struct Quarantined {
+    open: Option<Open>,
+    home: Home,
+    bytes: usize,
+}
+
+impl Quarantined {
+    /// The grant is closed; what the peer wrote is never looked at.
+    pub fn release(mut self, _proof: GrantClosed) {
+        self.open.take().expect(MOVED).close();
+    }
+}
+
+impl Drop for Quarantined {
+    fn drop(&mut self) {
+        self.home.origin.counts().quarantined.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+impl fmt::Debug for Quarantined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Quarantined").field(&self.open).finish()
+    }
+}
+
+/// A region whose message is there; dropped, it returns to its pool.
+pub struct Landed {
+    open: Open,
+    range: Range<usize>,
+}
+
+impl Landed {
+    /// The message. Where a window or trust allows it, in place: the region returns when the last slice is dropped.
+    /// Else copied out, and the region returns now.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a copy.
+    pub fn into_bytes(self, isolation: Isolation) -> Result<Bytes, PoolError> {
+        if self.range.is_empty() {
+            self.open.close();
+            return Ok(Bytes::new());
+        }
+        match isolation {
+            Isolation::Window | Isolation::Trusted => {
+                Ok(Bytes::from_owner(self.open.pin(self.range)))
+            }
+            Isolation::None => self.copy_out(),
+        }
+    }
+
+    /// Nobody wants the message.
+    pub fn discard(self) {
+        self.open.close();
+    }
+
+    fn copy_out(self) -> Result<Bytes, PoolError> {
+        let len = self.range.len();
+        let mut out = Vec::new();
+        let reserved = out.try_reserve_exact(len);
+        if reserved.is_ok() {
+            self.open.buf().copy_out(self.range, &mut out);
+            Counts::add(&self.open.home.origin.counts().copied, len);
+        }
+        self.open.close();
+        match reserved {
+            Ok(()) => Ok(Bytes::from(out)),
+            Err(error) => {
+                let (verb, reason) = ("copying a message out", error.to_string());
+                Err(PoolError::Refused { len, reason: NicError { verb, reason } })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Landed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Landed({:?} of {:?})", self.range, self.open)
+    }
+}
+
+/// What `Bytes` over a region own.
+struct Pinned {
+    /// `None` only when `self` is about to drop.
+    buf: Option<CpuBuf>,
+    home: Home,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        &self.buf.as_ref().expect(MOVED)[self.range.clone()]
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let Some(buf) = self.buf.take() else { return };
+        let Home { origin, shared, tenant, used } = &self.home;
+        let bytes = buf.len();
+        shared.gauge.unpin(bytes);
+        let region = Region { idle: buf.into_idle(), last: Some(*tenant), used: *used };
+        origin.unpin(region, bytes);
+    }
+}
