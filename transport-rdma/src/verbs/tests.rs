@@ -3,6 +3,7 @@
 //! `LAB_ADDRESS` is an address of the device `LAB_DEVICE`, of kind `LAB_KIND` (`rxe` or `siw`).
 
 mod endings;
+mod pools;
 mod refused;
 mod wire;
 
