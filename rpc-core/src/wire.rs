@@ -57,6 +57,25 @@ pub enum WireError {
     /// A mandatory TLV that this version does not know.
     #[error("unknown mandatory TLV 0x{0:04x}; the peer needs a newer version of this side")]
     MandatoryTlv(u16),
+    /// A TLV that may be there once.
+    #[error("TLV 0x{0:04x} is there twice")]
+    RepeatedTlv(u16),
+    /// A frame without a TLV that it must have.
+    #[error("{kind:?} frame without the TLV 0x{tlv:04x}")]
+    MissingTlv {
+        /// The frame's type.
+        kind: Kind,
+        /// The TLV's type.
+        tlv: u16,
+    },
+    /// A TLV that does not belong into this frame.
+    #[error("TLV 0x{tlv:04x} does not belong into this {kind:?} frame")]
+    MisplacedTlv {
+        /// The frame's type.
+        kind: Kind,
+        /// The TLV's type.
+        tlv: u16,
+    },
     /// A TLV whose value is not what its type asks for.
     #[error("TLV 0x{0:04x} has a malformed value")]
     TlvValue(u16),

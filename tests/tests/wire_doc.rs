@@ -16,6 +16,10 @@ use verbwire_core::message::{CallId, GoAway, Head, MethodId};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::{Header, Hello, Kind, head, status};
+use verbwire_rdma::memory::Rkey;
+use verbwire_rdma::proto::rendezvous::wire::{
+    Crc, Fin, Frame, Grant, GrantId, HeadExtras, Name, Names, Place, RtsNumber,
+};
 
 use helloworld::greeter_server::{Greeter, GreeterServer};
 use helloworld::{HelloReply, HelloRequest};
@@ -49,6 +53,13 @@ fn encoded() -> BTreeMap<&'static str, Bytes> {
         ("data", data(Flags::default(), 0, &[0xaa; 8])),
         ("data-last", data(Flags::LAST, 8, &[0xbb; 2])),
         ("data-aborted", data(Flags::ABORTED, 8, &[])),
+        ("rts", written_head(&request(OTHER, PathOf::Known), MIB, rts())),
+        ("cts", grant_frame(&Frame::Cts { rts: Some(RtsNumber(5)), grant: grant() })),
+        ("fin", grant_frame(&Frame::Fin(Fin { offset: 96, crc: Some(Crc(0xdead_beef)), ..fin() }))),
+        ("abort", grant_frame(&Frame::Abort(names([GRANT, Name::Rts(RtsNumber(6))])))),
+        ("abort-ack", grant_frame(&Frame::AbortAck(names([GRANT])))),
+        ("response-written", written_head(&response(Code::Ok), MIB, finished())),
+        ("response-unused", written_head(&response(Code::Ok), 0, unused())),
     ])
 }
 
@@ -122,6 +133,56 @@ fn data(flags: Flags, offset: u32, piece: &[u8]) -> Bytes {
         ..Header::new(Kind::Data, OTHER)
     };
     [&header.encode(), piece].concat().into()
+}
+
+const MIB: u32 = 1 << 20;
+
+const GRANT_ID: GrantId = GrantId { index: 2, generation: 1 };
+
+const GRANT: Name = Name::Grant(GRANT_ID);
+
+fn grant() -> Grant {
+    let place = Place { address: 0x7f34_5540_0000, rkey: Rkey(0x1234_5678) };
+    Grant { id: GRANT_ID, place, len: u64::from(MIB) + 4096 }
+}
+
+fn fin() -> Fin {
+    Fin { grant: GRANT_ID, offset: 0, len: MIB, crc: None }
+}
+
+fn names<const COUNT: usize>(names: [Name; COUNT]) -> Names {
+    Names::first_of(names).expect("one at least")
+}
+
+fn rts() -> HeadExtras {
+    HeadExtras { rts: Some(RtsNumber(5)), ..HeadExtras::default() }
+}
+
+fn finished() -> HeadExtras {
+    HeadExtras { fin: Some(fin()), ..HeadExtras::default() }
+}
+
+fn unused() -> HeadExtras {
+    HeadExtras { unused: Some(GRANT_ID), ..HeadExtras::default() }
+}
+
+fn grant_frame(frame: &Frame) -> Bytes {
+    let mut bytes = BytesMut::from(&frame.header().encode()[..]);
+    frame.encode_tlvs(&mut bytes);
+    bytes.freeze()
+}
+
+/// The head of a message whose body is written, or one that closes a grant.
+fn written_head(head: &Head, body_len: u32, extras: HeadExtras) -> Bytes {
+    let bare = head::header(head);
+    let follows = if body_len > 0 { Flags::BODY_FOLLOWS } else { Flags::default() };
+    let more = u16::try_from(extras.encoded_len()).expect("a handful of short TLVs");
+    let (flags, tlv_len) = (bare.flags.with(follows), bare.tlv_len + more);
+    let header = Header { flags, tlv_len, body_len, ..bare };
+    let mut bytes = BytesMut::from(&header.encode()[..]);
+    head::encode_tlvs(head, &mut bytes);
+    extras.encode(&mut bytes);
+    bytes.freeze()
 }
 
 /// The dumps of the document by name.

@@ -148,8 +148,10 @@ fn check_credit(header: &Header, parts: &Parts<'_>) -> Result<(), WireError> {
 /// The window that a frame of this kind uses.
 pub(crate) fn class_of(kind: Kind) -> Class {
     match kind {
-        Kind::Request | Kind::Response | Kind::Data => Class::Data,
-        Kind::Cancel | Kind::Cancelled | Kind::GoAway => Class::Control,
+        Kind::Request | Kind::Response | Kind::Data | Kind::Cts | Kind::Fin => Class::Data,
+        Kind::Cancel | Kind::Cancelled | Kind::GoAway | Kind::Abort | Kind::AbortAck => {
+            Class::Control
+        }
         // For which window makes no difference to its receiver.
         Kind::Credit => Class::Credit(Window::Data),
     }

@@ -48,6 +48,7 @@ impl Identity {
             data_window: 0,
             control_window: 0,
             receive_len: 0,
+            standing_grants: 0,
         }
     }
 }

@@ -7,7 +7,7 @@ use bytes::BufMut;
 
 use super::WireError;
 use super::header::{Flags, Header, Kind};
-use super::tlv::{MANDATORY, METHOD_PATH, Tlv, Tlvs};
+use super::tlv::{MANDATORY, METHOD_PATH, Tlv, Tlvs, is_of_transport};
 use crate::message::{CallId, GoAway, Head, MethodId};
 use crate::status::{Code, Executed};
 
@@ -54,8 +54,20 @@ pub fn encode_tlvs(head: &Head, out: &mut impl BufMut) {
 ///
 /// A frame of the transport, a malformed or unknown mandatory TLV, a field out of range.
 pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
+    decode_with(header, method_path(tlvs, |_| false)?)
+}
+
+/// The same for a transport that has TLVs of its own and looks at them itself.
+///
+/// # Errors
+///
+/// As for [`decode`].
+pub fn decode_beside_transport(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
+    decode_with(header, method_path(tlvs, is_of_transport)?)
+}
+
+fn decode_with(header: &Header, path: Option<&str>) -> Result<Head, WireError> {
     let call = header.call;
-    let path = method_path(tlvs)?;
     Ok(match header.kind {
         Kind::Request => Head::Request {
             call,
@@ -69,7 +81,7 @@ pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
         Kind::Cancel => Head::Cancel { call },
         Kind::Cancelled => Head::Cancelled { call, executed: executed(header.flags)? },
         Kind::GoAway => Head::GoAway { reason: reason(header.aux) },
-        Kind::Data | Kind::Credit => {
+        Kind::Data | Kind::Credit | Kind::Cts | Kind::Fin | Kind::Abort | Kind::AbortAck => {
             let reason = "it belongs to the transport";
             return Err(WireError::UnexpectedKind { kind: header.kind, reason });
         }
@@ -77,14 +89,14 @@ pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
 }
 
 /// Walks the TLVs once: the only one this version knows is the path, but all must be well-formed.
-fn method_path(tlvs: &[u8]) -> Result<Option<&str>, WireError> {
+fn method_path(tlvs: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Option<&str>, WireError> {
     let mut path = None;
     for tlv in Tlvs::new(tlvs) {
         let tlv = tlv?;
         if tlv.kind == METHOD_PATH {
             let text = std::str::from_utf8(tlv.value).ok().filter(|text| text.len() <= MAX_PATH);
             path = Some(text.ok_or(WireError::TlvValue(METHOD_PATH))?);
-        } else if tlv.kind & MANDATORY != 0 {
+        } else if tlv.kind & MANDATORY != 0 && !is_known(tlv.kind) {
             return Err(WireError::MandatoryTlv(tlv.kind));
         }
     }
@@ -212,6 +224,25 @@ mod tests {
         assert_eq!(decode(&cancel, &tlvs), Ok(Head::Cancel { call: NO_CALL }));
         Tlv { kind: 0x1234 | MANDATORY, value: b"" }.encode(&mut tlvs);
         assert_eq!(decode(&cancel, &tlvs), Err(WireError::MandatoryTlv(0x9234)));
+    }
+
+    #[test]
+    fn a_transport_that_has_tlvs_looks_at_its_own() {
+        let cancel = header(&Head::Cancel { call: NO_CALL });
+        let block = |kind| {
+            let mut tlvs = Vec::new();
+            Tlv { kind, value: b"" }.encode(&mut tlvs);
+            tlvs
+        };
+        for kind in [MANDATORY | 0x2000, MANDATORY | 0x3fff] {
+            let head = decode_beside_transport(&cancel, &block(kind));
+            assert_eq!(head, Ok(Head::Cancel { call: NO_CALL }));
+            assert_eq!(decode(&cancel, &block(kind)), Err(WireError::MandatoryTlv(kind)));
+        }
+        for kind in [MANDATORY | 0x1fff, MANDATORY | 0x4000] {
+            let head = decode_beside_transport(&cancel, &block(kind));
+            assert_eq!(head, Err(WireError::MandatoryTlv(kind)));
+        }
     }
 
     #[test]

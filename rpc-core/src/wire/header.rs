@@ -46,6 +46,14 @@ pub enum Kind {
     Data = 0x40,
     /// Over RDMA: nothing but the count of re-posted receives that every header carries there.
     Credit = 0x41,
+    /// Over RDMA: memory to write a body to.
+    Cts = 0x42,
+    /// Over RDMA: a body is written.
+    Fin = 0x43,
+    /// Over RDMA: bodies that need not be written any more.
+    Abort = 0x44,
+    /// Over RDMA: nothing more will be written there.
+    AbortAck = 0x45,
 }
 
 impl TryFrom<u8> for Kind {
@@ -60,6 +68,10 @@ impl TryFrom<u8> for Kind {
             0x05 => Self::GoAway,
             0x40 => Self::Data,
             0x41 => Self::Credit,
+            0x42 => Self::Cts,
+            0x43 => Self::Fin,
+            0x44 => Self::Abort,
+            0x45 => Self::AbortAck,
             unknown => return Err(WireError::UnknownKind(unknown)),
         })
     }
@@ -70,7 +82,7 @@ impl TryFrom<u8> for Kind {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// The body is not behind this frame: DATA frames carry it.
+    /// The body is not behind this frame: DATA frames carry it, or Writes.
     pub const BODY_FOLLOWS: Self = Self(0x01);
     /// DATA: the last piece of its body.
     pub const LAST: Self = Self(0x02);
@@ -211,7 +223,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_are_refused_by_number() {
-        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x05 | 0x40 | 0x41)) {
+        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x05 | 0x40..=0x45)) {
             let mut bytes = [0; HEADER_LEN];
             bytes[0] = byte;
             assert_eq!(Header::decode(&bytes), Err(WireError::UnknownKind(byte)));

@@ -73,6 +73,9 @@ pub struct Hello {
     /// RDMA: length of its receives, which a whole frame must fit into; 0 as above.
     #[prost(uint32, tag = "15")]
     pub receive_len: u32,
+    /// RDMA: grants that nobody asked for which it takes at a time, to write requests to; 0 for none.
+    #[prost(uint32, tag = "16")]
+    pub standing_grants: u32,
 }
 
 impl Hello {

@@ -21,6 +21,21 @@ pub const MANDATORY: u16 = 0x8000;
 /// REQUEST: the method's path in UTF-8, which defines the header's method number where that is not 0.
 pub const METHOD_PATH: u16 = MANDATORY | 0x0001;
 
+/// Over RDMA: the number of an RTS. A head with it asks for memory to write its body to.
+pub const RTS: u16 = MANDATORY | 0x2001;
+
+/// Over RDMA, CTS and REQUEST: memory that the receiver may write to.
+pub const GRANT: u16 = MANDATORY | 0x2002;
+
+/// Over RDMA, FIN and heads: where in which grant a body was written.
+pub const FIN: u16 = MANDATORY | 0x2003;
+
+/// Over RDMA, beside [`FIN`]: the body's CRC32C.
+pub const BODY_CRC: u16 = 0x2004;
+
+/// Over RDMA, ABORT, ABORT_ACK and RESPONSE: names a grant.
+pub const GRANT_ID: u16 = MANDATORY | 0x2005;
+
 /// Bytes of a TLV before its value.
 pub const TLV_HEADER_LEN: usize = 4;
 
@@ -50,6 +65,11 @@ impl Tlv<'_> {
         out.put_u16_le(len);
         out.put_slice(self.value);
     }
+}
+
+/// Whether a type is in the range of transports.
+pub fn is_of_transport(kind: u16) -> bool {
+    (0x2000..=0x3fff).contains(&(kind & !MANDATORY))
 }
 
 /// Checks the TLVs of a frame that knows none: all must be well-formed, and none mandatory.
