@@ -6,7 +6,7 @@
 //! * [`nic`]: the seam to the NIC, with two sides: real devices (`verbs`, feature `verbs`), and a software NIC
 //!   for tests (`fabric`, feature `fabric`).
 //! * [`pool`]: registered memory for payloads, to be sent from and to land in.
-//! * [`proto`]: the rules of credits and send queues.
+//! * [`proto`]: the rules of credits, send queues and large payloads.
 //!
 //! What is where, in the order in which a message travels: `outbound` chooses what goes out, `poster` encodes
 //! it into registered memory and posts it, `work` owns every buffer in flight, `reactor` polls completion

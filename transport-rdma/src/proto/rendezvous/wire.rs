@@ -1,6 +1,7 @@
 //! The bytes of rendezvous: four kinds of frames, and what the heads of long messages carry beside the message.
 //!
-//! Pure: values to TLVs and back.
+//! Pure: values to TLVs and back. Which of them may come when is the business of [`Owner`](super::Owner) and
+//! [`Writer`](super::Writer).
 
 use std::fmt;
 
@@ -25,6 +26,17 @@ pub const MAX_NAMES: usize = 15;
 /// The number of an RTS: its writer counts them on its connection, from 0. Wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RtsNumber(pub u32);
+
+impl RtsNumber {
+    pub(super) fn following(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// Whether it was counted before `next`, by less than half of all numbers.
+    pub(super) fn is_before(self, next: Self) -> bool {
+        (1..=1 << 31).contains(&next.0.wrapping_sub(self.0))
+    }
+}
 
 impl fmt::Display for RtsNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

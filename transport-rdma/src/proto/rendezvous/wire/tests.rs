@@ -174,3 +174,11 @@ fn frames_about_grants_have_no_body_and_at_most_fifteen_names() {
         assert!(matches!(Frame::decode(&bad, &names), Err(WireError::Field { value: 1, .. })));
     }
 }
+
+#[test]
+fn numbers_are_compared_around_their_end() {
+    let last = RtsNumber(u32::MAX);
+    assert_eq!(last.following(), RtsNumber(0));
+    assert!(last.is_before(RtsNumber(0)) && RtsNumber(0).is_before(RtsNumber(1 << 31)));
+    assert!(!RtsNumber(0).is_before(RtsNumber(0)) && !RtsNumber(1).is_before(RtsNumber(0)));
+}
