@@ -7,6 +7,7 @@ use super::*;
 use crate::memory::Rkey;
 
 mod hostile;
+mod model;
 mod owning;
 mod writing;
 
