@@ -2,11 +2,13 @@
 //!
 //! * `greeting`: the private data of connect requests.
 //! * [`credit`]: a sender never sends what its peer has no receive for.
+//! * [`grants`]: whose landing memory is granted next, over all connections of a device.
 //! * [`rendezvous`]: long bodies, by Writes into granted memory.
 //! * [`send_queue`]: how many work requests fit, and which of them are signalled.
 //! * `spin`: how often an empty completion queue is polled again.
 
 pub mod credit;
+pub mod grants;
 pub(crate) mod greeting;
 pub mod rendezvous;
 pub mod send_queue;

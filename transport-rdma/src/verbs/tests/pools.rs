@@ -18,7 +18,7 @@ fn soon() -> Instant {
 #[ignore = "needs an RDMA device: run it in the device lab"]
 async fn a_payload_goes_from_a_users_buffer_to_bytes_without_a_copy() {
     let ((mut client, _one), (server, _two)) = pair().await;
-    let nic: Arc<dyn Nic> = nic::open(&lab("LAB_DEVICE")).expect("opens");
+    let nic: Arc<dyn Nic> = device();
     let (domain, sources, reaper) = (Domain::unique(), Sources::new(), Arc::new(ReaperThread));
     let config = LandingConfig::default();
     let staging = Staging::new(config.size, Arc::clone(&sources), reaper.clone());
