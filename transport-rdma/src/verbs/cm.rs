@@ -49,7 +49,7 @@ use crate::nic::{Cm, CmListener, Qp, Resolved};
 
 pub(super) use conn::removed;
 pub(super) use id::CmId;
-pub(super) use partings::{Parting, Partings};
+pub(super) use partings::{Parting, Partings, PortState};
 pub(super) use state::{State, Step};
 
 /// Settings of connections over real devices.

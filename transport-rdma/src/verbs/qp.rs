@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use rdma_sys::{
     ibv_access_flags, ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp, ibv_qp_attr,
     ibv_qp_attr_mask as Mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
+    ibv_query_qp,
 };
 
 use super::cm::CmId;
@@ -103,6 +104,18 @@ impl RawQp {
         // SAFETY: the queue pair exists (invariant); `attributes` is a whole struct.
         let returned = unsafe { ibv_modify_qp(self.raw(), attributes, mask.0.cast_signed()) };
         zero_or_errno("ibv_modify_qp", returned)
+    }
+
+    fn state(&self) -> Result<ibv_qp_state::Type, CallError> {
+        let mut attributes = zeroed_attributes();
+        // SAFETY: the struct is plain numbers and pointers, for which zeros are a value.
+        let mut made_with: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        let wanted = Mask::IBV_QP_STATE.0.cast_signed();
+        // SAFETY: the queue pair exists (invariant); both places are this call's to write.
+        let returned =
+            unsafe { ibv_query_qp(self.raw(), &raw mut attributes, wanted, &raw mut made_with) };
+        zero_or_errno("ibv_query_qp", returned)?;
+        Ok(attributes.qp_state)
     }
 }
 
@@ -235,6 +248,12 @@ impl VerbsQp {
         if let Err(error) = sent {
             tracing::debug!(%error, "a new connection ended before its first messages");
         }
+    }
+
+    /// Whether the device says that it is in the error state; by itself, or moved there. soft-iWARP (6.1) does not
+    /// say so.
+    pub(super) fn has_failed(&self) -> bool {
+        self.with("ibv_query_qp", RawQp::state) == Ok(ibv_qp_state::IBV_QPS_ERR)
     }
 
     /// Whether it was moved to the error state, or destroyed.

@@ -14,7 +14,7 @@ use std::time::Instant;
 use verbwire_core::{Error, ErrorKind};
 
 use super::channel::{Read, set_nonblocking};
-use super::cm::{CmId, Parting, Partings, State, Step, removed};
+use super::cm::{CmId, Parting, Partings, PortState, State, Step, removed};
 use super::context::Context;
 use super::events::{self, Told};
 use super::fate::Fates;
@@ -195,7 +195,9 @@ impl Duty {
             Ok(_) => {}
         }
         for parting in self.arriving.try_iter() {
-            drop(self.partings.add(parting, Instant::now()));
+            let is_down = self.ward.fates.is_down(parting.port);
+            let port = if is_down { PortState::Down } else { PortState::Up };
+            drop(self.partings.add(parting, port, Instant::now()));
         }
         Goes::On
     }

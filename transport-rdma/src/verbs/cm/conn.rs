@@ -60,6 +60,10 @@ impl CmConnection for VerbsConnection {
     }
 
     fn disconnect(&mut self) {
+        // A link that has gone down fails messages before the device says so.
+        if self.qp.as_any().downcast_ref::<VerbsQp>().is_some_and(VerbsQp::has_failed) {
+            self.link.doubt_port();
+        }
         self.link.disconnect();
     }
 }

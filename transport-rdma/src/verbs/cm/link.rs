@@ -76,21 +76,23 @@ pub(super) fn open_device(id: &CmId) -> BoxFuture<'static, Result<Arc<VerbsNic>,
 /// An id of a connection, from the moment when the peer may know of it. Dropped in any state, it lets go of the
 /// peer and is destroyed, now or when its device's thread says so.
 pub(super) struct Link {
-    /// `None` only when `self` is about to drop.
+    /// `None` once the device's thread has it, and nobody asks for it any more.
     id: Option<EventedId>,
     nic: Arc<VerbsNic>,
     state: State,
     /// Whether the connection manager has said that there is no connection (any more).
     is_over: bool,
+    /// Whether the port may be down, although the device has not said so.
+    doubts_port: bool,
 }
 
 impl Link {
     pub(super) fn new(id: EventedId, nic: Arc<VerbsNic>, state: State) -> Self {
-        Self { id: Some(id), nic, state, is_over: false }
+        Self { id: Some(id), nic, state, is_over: false, doubts_port: false }
     }
 
     fn evented(&self) -> &EventedId {
-        self.id.as_ref().expect("the id is taken only by drop")
+        self.id.as_ref().expect("a connection that ends is not asked for its id")
     }
 
     pub(super) fn id(&self) -> &CmId {
@@ -106,16 +108,22 @@ impl Link {
         poll_fn(|cx| self.poll_step(cx)).await
     }
 
-    /// Polls for that.
+    /// Polls for that. Pending for ever once the connection's end is left to the device's thread.
     pub(super) fn poll_step(
         &mut self,
         cx: &mut TaskContext<'_>,
     ) -> Poll<Result<(Step, CmEvent), Error>> {
-        let (step, event) = ready!(poll_step(self.evented(), self.state, cx))?;
+        let Some(id) = &self.id else { return Poll::Pending };
+        let (step, event) = ready!(poll_step(id, self.state, cx))?;
         // The path to a peer can be lost while the connection stands: that one still has to be told.
         let is_path = self.state == State::Established && event.kind.is_about_path();
         self.is_over |= matches!(step, Step::Over | Step::Removed) && !is_path;
         Poll::Ready(Ok((step, event)))
+    }
+
+    /// Messages have failed. Nothing is said before it is known whether that is because the port is down.
+    pub(super) fn doubt_port(&mut self) {
+        self.doubts_port = !self.is_over;
     }
 
     /// The connection stands.
@@ -125,8 +133,11 @@ impl Link {
 
     /// Disconnects a connection that stands, or answers the peer that has done so.
     pub(super) fn disconnect(&mut self) {
-        if self.state != State::Established || self.is_held_back() {
+        if self.state != State::Established {
             return;
+        }
+        if self.is_held_back() {
+            return self.part(State::HeldBack);
         }
         self.state = State::Parting;
         if let Err(error) = self.id().disconnect() {
@@ -138,22 +149,31 @@ impl Link {
     /// Whether nothing must be said now: on InfiniBand a peer hears it only if the port is up, and soft-RoCE's
     /// queue pair for management never recovers from a message that it cannot send.
     fn is_held_back(&self) -> bool {
-        self.nic.wire() == Wire::InfiniBand && self.nic.is_down(self.id().port())
+        let is_down = self.doubts_port || self.nic.is_down(self.id().port());
+        self.nic.wire() == Wire::InfiniBand && is_down
+    }
+
+    /// Leaves the id to the device's thread.
+    fn part(&mut self, state: State) {
+        self.state = state;
+        if let Some(id) = self.id.take() {
+            let id = id.into_id();
+            let port = id.port();
+            self.nic.part(Parting { id, port, state });
+        }
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
         self.disconnect();
-        // Destroyed, it would say that there will be no connection.
-        if self.state != State::Parting && self.is_held_back() {
-            self.state = State::HeldBack;
-        }
-        let Some(id) = self.id.take() else { return };
-        let id = id.into_id();
-        let (port, state) = (id.port(), self.state);
-        if state == State::HeldBack || state == State::Parting && !self.is_over {
-            self.nic.part(Parting { id, port, state });
+        match self.state {
+            State::Parting if !self.is_over => self.part(State::Parting),
+            // Destroyed, it would say that there will be no connection.
+            State::Connecting | State::Accepting if self.is_held_back() => {
+                self.part(State::HeldBack)
+            }
+            _ => {}
         }
     }
 }

@@ -15,7 +15,8 @@ use crate::verbs::fate::PortNumber;
 /// milliseconds.
 const MOST: usize = 64;
 
-/// How long after its port an id that was held back disconnects: routes and neighbours come back later.
+/// How long an id that was held back is silent once its port is up, or as far as anybody knows: a device says late that
+/// a port is down, and routes and neighbours come back later than the port.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// The ids of a device that linger, the oldest first.
@@ -28,6 +29,13 @@ pub(in crate::verbs) struct Parting<I> {
     pub(in crate::verbs) id: I,
     pub(in crate::verbs) port: PortNumber,
     pub(in crate::verbs) state: State,
+}
+
+/// What a device has last said of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) enum PortState {
+    Up,
+    Down,
 }
 
 struct Seat<I> {
@@ -44,9 +52,16 @@ impl<I> Partings<I> {
 
     /// Keeps an id. Returns one that has to go: the oldest if there are too many, or this one if its state is
     /// none to linger in.
-    pub(in crate::verbs) fn add(&mut self, parting: Parting<I>, now: Instant) -> Option<I> {
+    pub(in crate::verbs) fn add(
+        &mut self,
+        parting: Parting<I>,
+        port: PortState,
+        now: Instant,
+    ) -> Option<I> {
         let Some(limit) = parting.state.limit() else { return Some(parting.id) };
-        self.list.push_back(Seat { parting, until: now + limit, speaks: None });
+        let may_speak = parting.state == State::HeldBack && port == PortState::Up;
+        let speaks = may_speak.then(|| now + SETTLE);
+        self.list.push_back(Seat { parting, until: now + limit, speaks });
         if self.list.len() <= MOST {
             return None;
         }
@@ -140,7 +155,7 @@ mod tests {
         let now = Instant::now();
         let mut partings = Partings::new();
         for id in [1, 2, 3] {
-            assert_eq!(partings.add(parting(id, State::Parting), now), None);
+            assert_eq!(partings.add(parting(id, State::Parting), PortState::Up, now), None);
         }
         assert_eq!(partings.handle_event(1, CmEventKind::ESTABLISHED), None);
         assert_eq!(partings.handle_event(1, CmEventKind::DISCONNECTED), Some(2));
@@ -159,25 +174,29 @@ mod tests {
         let now = Instant::now();
         let mut partings = Partings::new();
         for id in 0..MOST {
-            assert_eq!(partings.add(parting(id, State::Parting), now), None);
+            assert_eq!(partings.add(parting(id, State::Parting), PortState::Up, now), None);
         }
-        assert_eq!(partings.add(parting(MOST, State::Parting), now), Some(0));
+        assert_eq!(partings.add(parting(MOST, State::Parting), PortState::Up, now), Some(0));
         assert_eq!(ids(&partings).len(), MOST);
     }
 
     #[test]
     fn an_id_in_a_state_without_a_limit_does_not_linger() {
         let mut partings = Partings::new();
-        assert_eq!(partings.add(parting(1, State::Established), Instant::now()), Some(1));
+        assert_eq!(
+            partings.add(parting(1, State::Established), PortState::Up, Instant::now()),
+            Some(1)
+        );
     }
 
     #[test]
     fn what_was_held_back_is_said_when_the_port_has_been_up_for_a_while() {
         let now = Instant::now();
         let mut partings = Partings::new();
-        partings.add(parting(1, State::HeldBack), now);
-        partings.add(Parting { port: PortNumber(2), ..parting(2, State::HeldBack) }, now);
-        partings.handle_port_up(ONE, now);
+        partings.add(parting(1, State::HeldBack), PortState::Up, now);
+        let other = Parting { port: PortNumber(2), ..parting(2, State::HeldBack) };
+        partings.add(other, PortState::Down, now);
+        // The device says late that the port is down.
         partings.handle_port_down(ONE);
         assert_eq!(partings.handle_timer(now + SETTLE, |_| panic!("the port is down")), []);
         let up = now + SETTLE;
@@ -193,5 +212,16 @@ mod tests {
         let limit = State::HeldBack.limit().expect("has one");
         assert_eq!(partings.handle_timer(now + limit, say), [2]);
         assert_eq!(*said.borrow(), [1], "nothing is said on a port that is down");
+    }
+
+    #[test]
+    fn what_was_held_back_in_doubt_is_said_when_the_port_stays_up() {
+        let now = Instant::now();
+        let mut partings = Partings::new();
+        partings.add(parting(1, State::HeldBack), PortState::Up, now);
+        assert_eq!(partings.poll_timer(), Some(now + SETTLE));
+        let said = RefCell::new(Vec::new());
+        assert_eq!(partings.handle_timer(now + SETTLE, |id| said.borrow_mut().push(*id)), []);
+        assert_eq!(*said.borrow(), [1]);
     }
 }
