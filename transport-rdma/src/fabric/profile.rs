@@ -101,8 +101,8 @@ impl Profile {
     }
 }
 
-/// Seven tries of 67 ms: `timeout` 14 and `retry_count` 6.
-const RETRIES: Duration = Duration::from_millis(7 * 67);
+/// Seven tries of 268 ms: `timeout` 16 and `retry_count` 6.
+const RETRIES: Duration = Duration::from_millis(7 * 268);
 
 static RXE: Behaviour = Behaviour {
     wire: Wire::InfiniBand,

@@ -32,8 +32,9 @@ use crate::nic::{Cq, Cqs, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, WrId};
 /// connection manager leaves in place is 0, and that is 655 ms.
 const MIN_RNR_TIMER: u8 = 1;
 
-/// How long a queue pair waits for an acknowledgement: 4.096 us times two to this power, 67 ms.
-pub(super) const ACK_TIMEOUT: u8 = 14;
+/// How long a queue pair waits for an acknowledgement: 4.096 us times two to this power, 268 ms. With the retries of
+/// `cm::id` a silent peer is given up after 1.9 s: a machine that is only busy answers before that.
+pub(super) const ACK_TIMEOUT: u8 = 16;
 
 /// Work requests of the send queue that the transport does not count: [`VerbsQp::nudge`]'s.
 pub(super) const NUDGES: u32 = 3;

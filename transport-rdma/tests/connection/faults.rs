@@ -157,7 +157,7 @@ async fn work_that_fails_because_the_peer_is_gone_is_told_with_that_reason() {
         net.hosts[1].kill(Death::Process);
         // Nobody drives this end, so that the failure of its work is looked at before the peer's goodbye.
         send(&near, request(1, pattern(1, 5000)), Flush::Now).await.expect("open");
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
         let error = receive(&near).await.expect_err("the peer is dead").to_string();
         let (symptom, why) = ("retries exceeded", "the peer has disconnected");
         assert!(error.contains(symptom) && error.ends_with(why), "{error}");
