@@ -84,7 +84,9 @@ fn poll_hello(endpoint: &Endpoint, peer: &str, cx: &mut Context<'_>) -> Poll<Res
             let completed = endpoint.work().complete(&wc);
             match completed {
                 Completed::Received(buf, len) => return Poll::Ready(decode(&buf[..len], peer)),
-                Completed::Failed(status) => return Poll::Ready(Err(error::failed(status))),
+                Completed::Failed(status) => {
+                    return Poll::Ready(Err(endpoint.explain(error::failed(status))));
+                }
                 Completed::HelloSent | Completed::Sent(_) | Completed::Stray => {}
             }
         }
