@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 mod arguments;
 
-use crate::backends::{BACKENDS, Backend};
+use crate::backends::{BACKENDS, Backend, Place};
 use crate::case::{Case, Time};
 use crate::doomed;
 use crate::fixture::Fixture;
@@ -24,8 +24,10 @@ use arguments::Arguments;
 
 /// Longest time of a case on its own clock.
 const LIMIT: Duration = Duration::from_secs(40);
-/// Longest time of a case whose own clock does not tick any more.
-const STUCK: Duration = Duration::from_secs(60);
+/// The same on a device, whose guest emulates each instruction and shares its cores with others.
+const DEVICE_LIMIT: Duration = Duration::from_secs(120);
+/// How much longer a case may take whose own clock does not tick any more.
+const STUCK: Duration = Duration::from_secs(20);
 
 /// What the panics of handlers that panic on purpose begin with; they are not shown.
 pub const ON_PURPOSE: &str = "on purpose";
@@ -149,9 +151,17 @@ fn run(case: &Case, backend: &'static Backend) -> Result<(), String> {
         let _told = done.send(ran);
     });
     spawned.map_err(|error| format!("no thread: {error}"))?;
+    let longest = limit(backend) + STUCK;
     outcome
-        .recv_timeout(STUCK)
-        .unwrap_or_else(|_| Err(format!("stuck: not even its clock ticked within {STUCK:?}")))
+        .recv_timeout(longest)
+        .unwrap_or_else(|_| Err(format!("stuck: not even its clock ticked within {longest:?}")))
+}
+
+fn limit(backend: &Backend) -> Duration {
+    match backend.place {
+        Place::Rdma => DEVICE_LIMIT,
+        _ => LIMIT,
+    }
 }
 
 fn drive(
@@ -161,9 +171,10 @@ fn drive(
 ) -> Result<(), String> {
     let runtime = runtime(time, backend);
     let case = run(Fixture::new(backend));
-    let ended = runtime.block_on(async { tokio::time::timeout(LIMIT, case).await });
+    let limit = limit(backend);
+    let ended = runtime.block_on(async { tokio::time::timeout(limit, case).await });
     runtime.shutdown_timeout(Duration::from_secs(1));
-    ended.map_err(|_elapsed| format!("did not end within {LIMIT:?}"))
+    ended.map_err(|_elapsed| format!("did not end within {limit:?}"))
 }
 
 fn runtime(time: Time, backend: &Backend) -> Runtime {
