@@ -1,7 +1,7 @@
 # The commands. README.md leads with `demo` and `test`.
 # `make test STAGES="fmt clippy"` runs single stages; scripts/test has their table.
 
-.PHONY: help demo demo-device test test-host test-device lab-shell bench bench-device setup
+.PHONY: help demo demo-device test test-host test-device memcheck lab-shell bench bench-device setup
 
 help:
 	@echo "make demo       install what is missing, build, serve, call, print a table"
@@ -9,6 +9,7 @@ help:
 	@echo "make test       every check there is; scripts/test lists the stages"
 	@echo "make test-host  every check that needs no RDMA device"
 	@echo "make test-device  the checks on RDMA devices, in an emulated guest (docs/lab.md)"
+	@echo "make memcheck   the RDMA transport's tests under AddressSanitizer, on RDMA devices too"
 	@echo "make lab-shell  a guest with RDMA devices to work in"
 	@echo "make bench      this product and its peers in one run"
 	@echo "make bench-device  this product and raw verbs on RDMA devices, in an emulated guest (docs/performance.md)"
@@ -34,7 +35,11 @@ test-host:
 
 test-device:
 	@scripts/setup device
-	@scripts/test device
+	@scripts/test lab device
+
+memcheck:
+	@scripts/setup device
+	@scripts/test memcheck
 
 lab-shell:
 	@scripts/setup device
