@@ -14,7 +14,7 @@ readonly emulator_mb=400
 # Sets `machine` to QEMU's words for guest $1.
 machine=()
 describe_machine() {
-    local host=$1 kernel_words="console=ttyS0 panic=-1 oops=panic quiet mitigations=off random.trust_cpu=on"
+    local host=$1 kernel_words="console=ttyS0 panic=-1 oops=panic quiet mitigations=off random.trust_cpu=on no_timer_check"
     kernel_words+=" lab.host=$host lab.hosts=$hosts lab.clock=$clock lab.shell=$shell"
     machine=(qemu-system-x86_64 -machine q35 -nodefaults -display none -no-reboot -m "$memory"
         -cpu "$processor" -kernel "$kernel_dir/vmlinuz" -initrd "$image" -append "$kernel_words "

@@ -1,4 +1,4 @@
-//! HELLO: what both sides say first, at the same time, and read within a deadline.
+//! HELLO: what both sides say first, the accepting one when it has heard the other begin, and read within a deadline.
 //!
 //! Reads not one byte beyond the peer's HELLO. What the two HELLOs agree on is the core's business.
 
@@ -24,12 +24,16 @@ use crate::error;
 /// Not cancel safe: a stream on which this was dropped is of no use.
 pub(crate) async fn exchange(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    side: Side,
     local: &Hello,
     peer: &str,
     deadline: Instant,
 ) -> Result<Hello, Error> {
     let mut received = Vec::new();
     let exchanged = timeout_at(deadline, async {
+        if side == Side::Accepting {
+            receive_prefix(stream, &mut received).await?;
+        }
         // A peer that refuses may have closed already; what it said first tells more than that.
         let said = say(stream, local).await;
         let hello = receive(stream, &mut received).await?;
@@ -41,6 +45,16 @@ pub(crate) async fn exchange(
         Ok(Err(failure)) => Err(failure.into_error(peer, received.len())),
         Err(_) => Err(timed_out(peer, received.len())),
     }
+}
+
+/// Which side of a connection this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Says HELLO first.
+    Connecting,
+    /// Answers what begins as a HELLO, and nothing else: soft-iWARP connects to TCP ports, takes what it hears there
+    /// for its own protocol, and with a HELLO that takes its machine down.
+    Accepting,
 }
 
 /// Why there is no HELLO.
@@ -91,11 +105,19 @@ async fn receive(
     stream: &mut (impl AsyncRead + Unpin),
     received: &mut Vec<u8>,
 ) -> Result<Hello, Failure> {
-    receive_up_to(stream, received, PREFIX_LEN).await?;
-    let prefix = received.first_chunk().expect("as many bytes were received");
-    let len = PREFIX_LEN + Hello::decode_prefix(prefix)?;
+    let len = PREFIX_LEN + receive_prefix(stream, received).await?;
     receive_up_to(stream, received, len).await?;
     Ok(Hello::decode_content(&received[PREFIX_LEN..])?)
+}
+
+/// Receives as much as shows that it is a HELLO; returns how long the rest is.
+async fn receive_prefix(
+    stream: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+) -> Result<usize, Failure> {
+    receive_up_to(stream, received, PREFIX_LEN).await?;
+    let prefix = received.first_chunk().expect("as many bytes were received");
+    Ok(Hello::decode_prefix(prefix)?)
 }
 
 async fn receive_up_to(
@@ -146,7 +168,8 @@ mod tests {
             }
             Then::Stays => Some(far),
         };
-        let answer = exchange(&mut near, &hello("near"), "10.0.0.1:7", soon()).await;
+        let answer =
+            exchange(&mut near, Side::Connecting, &hello("near"), "10.0.0.1:7", soon()).await;
         drop(far);
         answer.expect_err("no HELLO")
     }
@@ -156,16 +179,33 @@ mod tests {
         Stays,
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_accepting_side_says_nothing_to_who_says_no_hello() {
+        for said in [&b""[..], b"MPA ID Req Frame", b"GET / HTTP/1.1\r\n\r\n"] {
+            let (mut near, mut far) = duplex(1024);
+            let soon = Instant::now() + Duration::from_secs(1);
+            far.write_all(said).await.expect("room");
+            let answered = exchange(&mut near, Side::Accepting, &hello("near"), "far", soon).await;
+            assert!(answered.is_err(), "{said:?} is no HELLO");
+            drop(near);
+            let mut heard = Vec::new();
+            far.read_to_end(&mut heard).await.expect("it is closed");
+            assert_eq!(heard, b"");
+        }
+    }
+
     #[tokio::test]
     async fn both_sides_learn_the_others_hello_and_no_byte_more_is_read() {
         let (mut near, mut far) = duplex(8192);
         let (near_hello, far_hello) = (hello("near"), hello("far"));
-        let (seen_near, seen_far) =
-            tokio::join!(exchange(&mut near, &near_hello, "far", soon()), async {
-                let seen = exchange(&mut far, &far_hello, "near", soon()).await;
+        let (seen_near, seen_far) = tokio::join!(
+            exchange(&mut near, Side::Connecting, &near_hello, "far", soon()),
+            async {
+                let seen = exchange(&mut far, Side::Accepting, &far_hello, "near", soon()).await;
                 far.write_all(b"next").await.expect("room");
                 seen
-            });
+            }
+        );
         assert_eq!(seen_near.expect("far's"), far_hello);
         assert_eq!(seen_far.expect("near's"), near_hello);
         let mut next = [0; 4];

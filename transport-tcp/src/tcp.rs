@@ -15,7 +15,8 @@ use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
 use crate::config::{Shared, TcpConfig};
 use crate::connection::StreamConnection;
-use crate::{error, handshake};
+use crate::error;
+use crate::handshake::{self, Side};
 
 /// The scheme of this transport's targets.
 const SCHEME: &str = "tcp";
@@ -53,7 +54,7 @@ impl Transport for TcpTransport {
         Box::pin(async move {
             let addresses = resolve(target.address(), local.deadline).await?;
             let stream = connect_any(&addresses, local.deadline).await?;
-            establish(stream, &self.shared, local).await
+            establish(stream, Side::Connecting, &self.shared, local).await
         })
     }
 
@@ -122,13 +123,14 @@ impl Accepting for Accepted {
         self: Box<Self>,
         local: LocalSide,
     ) -> BoxFuture<'static, Result<Established, Error>> {
-        Box::pin(async move { establish(self.stream, &self.shared, local).await })
+        Box::pin(async move { establish(self.stream, Side::Accepting, &self.shared, local).await })
     }
 }
 
 /// Exchanges HELLO and makes the connection.
 async fn establish(
     mut stream: TcpStream,
+    side: Side,
     shared: &Shared,
     local: LocalSide,
 ) -> Result<Established, Error> {
@@ -136,7 +138,8 @@ async fn establish(
         stream.set_nodelay(true).and_then(|()| Ok((stream.local_addr()?, stream.peer_addr()?)));
     let (own, peer) = prepared.map_err(|error| error::lost("preparing the socket", error))?;
     let path = Path { transport: SCHEME, local: own.to_string(), peer: peer.to_string() };
-    let peer = handshake::exchange(&mut stream, &local.hello, &path.peer, local.deadline).await?;
+    let peer =
+        handshake::exchange(&mut stream, side, &local.hello, &path.peer, local.deadline).await?;
     let hellos = (&local.hello, &peer);
     let connection = StreamConnection::new(stream, path, hellos, local.placement, shared);
     Ok(Established { connection: Arc::new(connection), peer })

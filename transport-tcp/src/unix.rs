@@ -20,7 +20,8 @@ use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
 use crate::config::{Shared, TcpConfig};
 use crate::connection::StreamConnection;
-use crate::{error, handshake};
+use crate::error;
+use crate::handshake::{self, Side};
 
 /// The scheme of this transport's targets.
 const SCHEME: &str = "unix";
@@ -63,7 +64,7 @@ impl Transport for UnixTransport {
                 local: "an unnamed socket".to_owned(),
                 peer: target.address().to_owned(),
             };
-            establish(stream, path, &self.shared, local).await
+            establish(stream, Side::Connecting, path, &self.shared, local).await
         })
     }
 
@@ -135,7 +136,9 @@ impl Accepting for Accepted {
     ) -> BoxFuture<'static, Result<Established, Error>> {
         let this = *self;
         let path = Path { transport: SCHEME, local: this.local, peer: this.peer };
-        Box::pin(async move { establish(this.stream, path, &this.shared, local).await })
+        Box::pin(
+            async move { establish(this.stream, Side::Accepting, path, &this.shared, local).await },
+        )
     }
 }
 
@@ -171,11 +174,13 @@ fn identity(path: &FilePath) -> io::Result<(u64, u64)> {
 /// Exchanges HELLO and makes the connection.
 async fn establish(
     mut stream: UnixStream,
+    side: Side,
     path: Path,
     shared: &Shared,
     local: LocalSide,
 ) -> Result<Established, Error> {
-    let peer = handshake::exchange(&mut stream, &local.hello, &path.peer, local.deadline).await?;
+    let peer =
+        handshake::exchange(&mut stream, side, &local.hello, &path.peer, local.deadline).await?;
     let hellos = (&local.hello, &peer);
     let connection = StreamConnection::new(stream, path, hellos, local.placement, shared);
     Ok(Established { connection: Arc::new(connection), peer })

@@ -93,7 +93,7 @@ async fn a_send_to_a_failed_queue_pair_exceeds_its_retries_on_infiniband() {
         a.send(1, b"x");
         a.send(2, b"x");
         assert_eq!(a.outcomes().await, []);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         let expected = [(1, Err(WcStatus::RETRY_EXCEEDED)), (2, FLUSHED)];
         assert_eq!(a.outcomes().await, expected);
     }

@@ -14,7 +14,7 @@ async fn peers_of_a_dead_host_find_out_by_their_own_requests() {
         assert!(b.cq.poll(&mut Vec::new(), 1).is_err() && b.recv_of(1, 8).is_err());
         a.send(1, b"x");
         assert!(!a.is_disconnected().await);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(a.outcomes().await, [(1, Err(WcStatus::RETRY_EXCEEDED))]);
     }
 }
