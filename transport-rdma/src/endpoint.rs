@@ -40,6 +40,8 @@ pub(crate) struct Endpoint {
     lease: Option<Lease>,
     bounds: Bounds,
     wire: Wire,
+    /// Work requests that the send queue holds.
+    send_depth: u32,
     reaper: Arc<dyn Reaper>,
     /// Where the end runs if it begins outside of every runtime.
     runtime: Handle,
@@ -68,10 +70,18 @@ impl Endpoint {
         let nic = device.nic();
         let capabilities = nic.capabilities();
         let setup = |doing| move |error| error::local(doing, error);
-        let depths = Depths {
-            send: config.send_depth.min(capabilities.max_wr),
-            recv: config.receives().min(capabilities.max_wr),
-        };
+        if config.receives() > capabilities.max_wr {
+            let message = format!(
+                "{} holds {} work requests in a queue, and the windows need {} receives: lower data_window and \
+                 control_window",
+                capabilities.device,
+                capabilities.max_wr,
+                config.receives()
+            );
+            return Err(Error::new(ErrorKind::LocalResource, message));
+        }
+        let depths =
+            Depths { send: config.send_depth.min(capabilities.max_wr), recv: config.receives() };
         let share = device
             .admit(depths, config)
             .map_err(setup("finding room on a completion queue for a connection"))?;
@@ -88,6 +98,7 @@ impl Endpoint {
             lease: None,
             bounds: Bounds { close: config.close_timeout, drain: config.drain_timeout },
             wire: capabilities.wire,
+            send_depth: depths.send,
             reaper: Arc::clone(reaper),
             runtime: Handle::current(),
             open: Some(open),
@@ -107,6 +118,11 @@ impl Endpoint {
     /// The kind of wire below.
     pub(crate) fn wire(&self) -> Wire {
         self.wire
+    }
+
+    /// Work requests that the send queue holds.
+    pub(crate) fn send_depth(&self) -> u32 {
+        self.send_depth
     }
 
     pub(crate) fn work(&self) -> MutexGuard<'_, Work> {

@@ -63,6 +63,11 @@ pub trait Nic: Send + Sync + 'static {
     /// The limit on locked memory, or on registrations, is reached.
     fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError>;
 
+    /// Whether the device was removed. It never comes back; another of its name may.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// Makes a completion queue for `depth` completions. Its events are waited for on the runtime that this is
     /// called on.
     ///

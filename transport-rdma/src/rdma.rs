@@ -160,6 +160,7 @@ impl Shared {
         if let Some(known) = devices.iter().find(|device| Arc::ptr_eq(device.nic(), nic)) {
             return Arc::clone(known);
         }
+        devices.retain(|device| !device.nic().is_gone());
         let device = Arc::new(Device::new(Arc::clone(nic)));
         devices.push(Arc::clone(&device));
         device
@@ -180,7 +181,7 @@ impl Shared {
         let path = Path { transport: self.scheme, local: addresses.0, peer: addresses.1 };
         let own = handshake::announce(local.hello, &self.config);
         let peer = handshake::exchange(&endpoint, side, &own, &path.peer, local.deadline).await?;
-        let outbound = self.outbound(endpoint.wire(), &own, &peer);
+        let outbound = self.outbound(&endpoint, &own, &peer);
         let decoder = FrameDecoder::new(InboundLimits::new(&own, &peer), Arc::clone(&self.landing));
         let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement);
         let poster = Poster::new(endpoint);
@@ -196,14 +197,14 @@ impl Shared {
     }
 
     /// The stage of a connection between these two.
-    fn outbound(&self, wire: Wire, own: &Hello, peer: &Hello) -> Outbound {
+    fn outbound(&self, endpoint: &Endpoint, own: &Hello, peer: &Hello) -> Outbound {
         let config = &self.config;
         let limits = OutboundLimits {
             messages: config.send_queue_messages,
             bytes: config.send_queue_bytes,
             frame: config.eager_len.min(peer.receive_len as usize),
             frame_body: own.max_frame_body.min(peer.max_frame_body).max(1) as usize,
-            signal_from: match wire {
+            signal_from: match endpoint.wire() {
                 Wire::Iwarp => ZERO_COPY,
                 Wire::InfiniBand => usize::MAX,
             },
@@ -214,7 +215,7 @@ impl Shared {
             control: peer.control_window.min(*WINDOW.end()),
         };
         // HELLO may still hold a slot and a buffer.
-        let slots = config.send_depth.min(config.staging_buffers) - 1;
+        let slots = endpoint.send_depth().min(config.staging_buffers) - 1;
         Outbound::new(limits, Credits::new(theirs, config.windows()), SendQueue::new(slots))
     }
 }

@@ -37,7 +37,7 @@ use crate::nic::{Cqs, Depths, Nic, NicError, Wc};
 use crate::work::ConnectionNumber;
 
 use mailbox::Mailbox;
-use table::{Look, Table};
+use table::{Look, Table, Unshared};
 
 /// The reactors of a device.
 #[derive(Default)]
@@ -105,11 +105,17 @@ impl Reactors {
         let depths = Depths { send: depth.max(entries.send), recv: depth.max(entries.recv) };
         let cqs = Cqs { send: nic.create_cq(depths.send)?, recv: nic.create_cq(depths.recv)? };
         // Two tasks that get here at once make a reactor each: the next connections use both.
-        let reactor = Arc::new(Reactor::new(cqs, depths));
+        let unshared = if self.has_one(runtime.id()) { Unshared::Closes } else { Unshared::Stays };
+        let reactor = Arc::new(Reactor::new(cqs, depths, unshared));
         let share = reactor.admit(entries).expect("new queues are deep enough for a first share");
-        runtime.spawn(task::Task::new(Arc::clone(&reactor), config.polling));
         self.list().push((runtime.id(), Arc::downgrade(&reactor)));
+        runtime.spawn(task::Task::new(reactor, config.polling));
         Ok(share)
+    }
+
+    /// Whether the runtime has a reactor. One is kept for the next connection; those beside it go with their last.
+    fn has_one(&self, runtime: Id) -> bool {
+        self.list().iter().any(|(id, known)| *id == runtime && known.strong_count() > 0)
     }
 
     fn admit_to_known(&self, runtime: Id, entries: Depths) -> Option<Share> {
@@ -153,9 +159,9 @@ impl Drop for Reactors {
 }
 
 impl Reactor {
-    fn new(cqs: Cqs, depths: Depths) -> Self {
+    fn new(cqs: Cqs, depths: Depths, unshared: Unshared) -> Self {
         let (task, counters) = (Mutex::default(), Counters::default());
-        Self { cqs, table: Mutex::new(Table::new(depths)), task, counters }
+        Self { cqs, table: Mutex::new(Table::new(depths, unshared)), task, counters }
     }
 
     /// A share of so many entries, if there are so many.

@@ -20,7 +20,7 @@
 //! | `unix:///path/to/socket` | a Unix socket (feature `tcp`) |
 //! | `mem://name` | this process, for tests |
 //! | `fabric://net/host:port` | a software NIC in this process, for tests (feature `fabric`) |
-//! | `rdma://host:port` | RDMA devices, by verbs: a preview (feature `rdma`) |
+//! | `rdma://host:port` | RDMA devices, by verbs (feature `rdma`) |
 //!
 //! This crate is the only place that knows transports by name. What a call is, is in `verbwire-core`.
 

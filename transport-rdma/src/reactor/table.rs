@@ -24,6 +24,8 @@ pub(super) struct Table {
     awaiting: usize,
     /// Nobody is admitted any more.
     closed: bool,
+    /// What becomes of it when nobody shares it.
+    unshared: Unshared,
     /// Memory for batches.
     batch: Vec<Wc>,
 }
@@ -33,6 +35,15 @@ struct Slot {
     number: ConnectionNumber,
     mailbox: Option<Arc<Mailbox>>,
     awaited: Awaited,
+}
+
+/// What becomes of a table that nobody shares any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unshared {
+    /// It waits for the next connection.
+    Stays,
+    /// It is closed: its runtime has another one.
+    Closes,
 }
 
 /// Which queues are polled.
@@ -53,9 +64,9 @@ pub(super) struct Turned {
 }
 
 impl Table {
-    pub(super) fn new(entries: Depths) -> Self {
+    pub(super) fn new(entries: Depths, unshared: Unshared) -> Self {
         let (slots, free, batch) = (Vec::new(), Vec::new(), Vec::with_capacity(2 * BATCH));
-        Self { slots, free, entries, awaiting: 0, closed: false, batch }
+        Self { slots, free, entries, awaiting: 0, closed: false, unshared, batch }
     }
 
     /// Takes a slot and so many entries; `None` if there are not so many.
@@ -95,7 +106,9 @@ impl Table {
             self.entries.send += entries.send;
             self.entries.recv += entries.recv;
         }
-        self.shares() == 0
+        let is_last = self.shares() == 0;
+        self.closed |= is_last && self.unshared == Unshared::Closes;
+        is_last
     }
 
     /// Says whether a slot awaits sends. Returns whether it is the first one.

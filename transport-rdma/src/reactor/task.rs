@@ -46,6 +46,8 @@ pub(super) struct Task {
     send: Armed,
     /// `None` while nobody shares the queues.
     watchdog: Option<Pin<Box<Sleep>>>,
+    /// Events taken so far.
+    events: u64,
     /// The watchdog has found completions, and no event has come since.
     suspects: bool,
 }
@@ -80,14 +82,16 @@ impl Task {
             Polling::Adaptive { most } => most,
         });
         let (recv, send, watchdog) = (Armed::No, Armed::No, None);
-        Self { reactor, polling, spin, recv, send, watchdog, suspects: false }
+        Self { reactor, polling, spin, recv, send, watchdog, events: 0, suspects: false }
     }
 
     /// Ready when a queue is lost.
     fn poll_queues(&mut self, cx: &mut Context<'_>) -> Poll<NicError> {
+        let before = self.events;
+        // First, so that the watchdog does not miss an event that is there.
+        let mut next = self.take_events(cx).map(|_taken| Next::Poll);
         let ticked = self.poll_watchdog(cx);
         let mut found = 0;
-        let mut next = self.take_events(cx).map(|_taken| Next::Poll);
         for _ in 0..ROUNDS {
             next = next.and_then(|_poll| self.round(cx, &mut found));
             match next {
@@ -95,7 +99,8 @@ impl Task {
                 Ok(Next::Yield) => break,
                 Ok(Next::Wait) => {
                     self.spin.wait();
-                    if ticked == Ticked::Yes && found > 0 {
+                    // What had an event is no reason to suspect that one was lost.
+                    if ticked == Ticked::Yes && found > 0 && self.events == before {
                         self.suspects = true;
                         self.watch(GRACE, cx);
                     }
@@ -147,6 +152,7 @@ impl Task {
         }
         if taken > 0 {
             self.suspects = false;
+            self.events += taken;
             self.reactor.counters.events.fetch_add(taken, Ordering::Relaxed);
         }
         Ok(taken > 0)

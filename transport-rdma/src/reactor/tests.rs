@@ -204,6 +204,8 @@ async fn a_queue_that_is_spent_gets_a_second_one_beside_it() {
     let shares: Vec<_> = (0..3).map(|_| admit(&reactors, &nic, 50)).collect();
     assert_eq!(nic.depths(), [50; 4]);
     drop(shares);
+    settle().await;
+    assert_eq!(counts(&reactors).reactors, 1, "one is kept for the next connection");
     let _again: Vec<_> = (0..4).map(|_| admit(&reactors, &nic, 50)).collect();
     assert_eq!(counts(&reactors).reactors, 2, "what was given back is admitted again");
 }
@@ -291,6 +293,22 @@ async fn a_lost_event_is_found_and_counted_and_a_late_one_is_not() {
     recv.complete(id(&share, 8));
     let found = timeout(Duration::from_millis(1), take(&share)).await;
     assert_eq!(found.expect("by an event"), Ok(vec![8]), "it is armed anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn completions_that_come_with_their_events_when_the_watchdog_looks_are_no_loss() {
+    let (nic, reactors) = (FakeNic::default(), Reactors::default());
+    let share = admit(&reactors, &nic, 100);
+    settle().await;
+    let recv = nic.queue(1);
+    for sequence in 0..20 {
+        // Like a runtime that was kept busy past the watchdog's time.
+        tokio::time::advance(Duration::from_millis(700)).await;
+        recv.complete(id(&share, sequence));
+        assert_eq!(take(&share).await, Ok(vec![sequence]));
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(counts(&reactors).lost_events, 0);
 }
 
 #[tokio::test(start_paused = true)]

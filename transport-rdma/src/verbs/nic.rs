@@ -207,6 +207,10 @@ impl Nic for VerbsNic {
         &self.capabilities
     }
 
+    fn is_gone(&self) -> bool {
+        self.fates.gone().is_some()
+    }
+
     fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError> {
         let mr = Mr::register(&self.pd()?, slab, access)?;
         let mut mrs = self.mrs();

@@ -21,9 +21,10 @@ use crate::nic::{Connected, Nic, Qp, Resolved, Wire};
 use crate::verbs::qp::{ACK_TIMEOUT, Agreed, VerbsQp};
 use crate::verbs::reaper::on_thread;
 
-/// Threads that may wait in `rdma_connect` at a time. 32: iWARP's waits there as long as TCP connects, two minutes
-/// if the peer's machine is gone, and cannot be called off. Who finds no place waits, within its own limit.
-static CALLS: Semaphore = Semaphore::const_new(32);
+/// Threads that may wait in iWARP's `rdma_connect` at a time: it takes as long as TCP connects, two minutes if the
+/// peer's machine is gone, and cannot be called off. 256: tries at a few dead machines leave enough for the others. Who
+/// finds no place waits, within its own limit.
+static CALLS: Semaphore = Semaphore::const_new(256);
 
 /// When a new iWARP connection is nudged: see [`VerbsQp::nudge`]. The first soon enough not to be felt as a
 /// hang, the later ones for a machine that is slow.
@@ -134,9 +135,14 @@ impl VerbsResolved {
 
 /// Asks the peer to connect. Dropped, the call still runs to its end, and the link is given up then.
 async fn call(link: Link, offer: Offer, peer: &str) -> Result<Link, Error> {
-    let place = CALLS.acquire().await.map_err(|closed| {
-        Error::with_source(ErrorKind::LocalResource, "no RDMA connects are made any more", closed)
-    })?;
+    // InfiniBand's returns at once.
+    let place = match link.nic().wire() {
+        Wire::InfiniBand => None,
+        Wire::Iwarp => Some(CALLS.acquire().await.map_err(|closed| {
+            let message = "no RDMA connects are made any more";
+            Error::with_source(ErrorKind::LocalResource, message, closed)
+        })?),
+    };
     let (link, called) = on_thread(move || {
         let called = link.id().connect(&offer);
         drop(place);
