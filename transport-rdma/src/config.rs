@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::memory::Poison;
+use crate::pool::{LandingConfig, PoolSize};
 use crate::proto::credit::Windows;
 
 /// Lengths that receives may have. The shortest still holds the longest method path beside a body worth
@@ -63,6 +64,27 @@ pub struct RdmaConfig {
     /// How long a queue pair in the error state may take to give its buffers back before it is destroyed
     /// with them. 5 s: devices do it at once or not at all.
     pub drain_timeout: Duration,
+    /// Bodies longer than this are written into memory of their receiver, shorter ones travel in messages. 32 KiB: from
+    /// there on the copies on both sides cost more than the round trip for the grant. What fits one frame is never
+    /// written.
+    pub rendezvous_threshold: usize,
+    /// Bytes of one Write. 256 KiB: its post costs nothing beside it, and a short message waits for two of them at
+    /// most. 4 KiB to 1 GiB.
+    pub write_chunk: u32,
+    /// Writes in flight per connection. 2: one is on the wire while the next is fetched. At least 1.
+    pub write_window: u32,
+    /// Bytes that all peers together may be writing to a device, where each grant counts with at most one connection's
+    /// Writes in flight. 64 MiB: far more than any wire has in flight. A longer one is granted when it is alone.
+    pub granted_bytes: u64,
+    /// How long a peer from which nothing arrives may keep memory that it was asked to give back; then its queue pair is
+    /// destroyed, which proves that it writes no more. 2 s: a living peer answers at once.
+    pub revoke_timeout: Duration,
+    /// Memory that peers write to, per device. Its longest region must hold the longest message that is accepted.
+    pub landing: LandingConfig,
+    /// Memory that long bodies are copied to when they do not lie in registered memory, per device.
+    pub staging: PoolSize,
+    /// What is assumed of peers.
+    pub peers: Peers,
     /// Memory of long received bodies that is kept for the next ones when they are dropped, for all
     /// connections of the transport together, in bytes. 16 MiB, as over TCP.
     pub kept_landing_bytes: usize,
@@ -71,6 +93,19 @@ pub struct RdmaConfig {
     pub kept_slabs: usize,
     /// Whether buffers are filled with a pattern while the NIC owns them. Off; on for the software NIC.
     pub poison: Poison,
+}
+
+/// What is assumed of the peers of a transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Peers {
+    /// They might write to memory after they said that they have finished. What they wrote is copied out before it is
+    /// looked at. The default.
+    Untrusted,
+    /// They do not. What they wrote is read where it lies, without a copy. **If a peer does write on, this program has
+    /// undefined behaviour**: see [`memory`](crate::memory). For peers that run the same software under the same
+    /// administration.
+    Trusted,
 }
 
 /// How a runtime waits for completions of a device.
@@ -107,6 +142,14 @@ impl Default for RdmaConfig {
             stall_timeout: Duration::from_secs(30),
             close_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(5),
+            rendezvous_threshold: 32 << 10,
+            write_chunk: 256 << 10,
+            write_window: 2,
+            granted_bytes: 64 << 20,
+            revoke_timeout: Duration::from_secs(2),
+            landing: LandingConfig::default(),
+            staging: PoolSize::default(),
+            peers: Peers::Untrusted,
             kept_landing_bytes: 16 << 20,
             kept_slabs: 4,
             poison: Poison::Off,
@@ -124,7 +167,16 @@ impl RdmaConfig {
         self.send_depth = self.send_depth.max(2);
         self.send_queue_messages = self.send_queue_messages.max(1);
         self.send_queue_bytes = self.send_queue_bytes.max(1);
+        self.write_chunk = self.write_chunk.clamp(4 << 10, 1 << 30);
+        self.write_window = self.write_window.max(1);
+        // A chunk that has to be staged finds a buffer.
+        self.staging.longest = self.staging.longest.max(self.write_chunk as usize);
         self
+    }
+
+    /// Bytes of Writes that a connection has in flight.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        u64::from(self.write_chunk) * u64::from(self.write_window)
     }
 
     /// This side's windows.

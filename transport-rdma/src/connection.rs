@@ -14,11 +14,12 @@
 //! and the endpoint's own end begins (`endpoint::teardown`). This needs no living driver.
 
 use std::any::{Any, TypeId};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use verbwire_core::message::CallId;
 use verbwire_core::transport::driver::DriverSignal;
 use verbwire_core::transport::post::{Posted, Staged};
@@ -27,10 +28,11 @@ use verbwire_core::transport::{BoxFuture, Connection, Flush, Incoming, Outgoing,
 use verbwire_core::{Error, ErrorKind};
 
 use crate::error::ReceiveError;
-use crate::outbound::{EndKind, NextPost, Outbound, Revoked};
-use crate::poster::{Poster, SendQueue};
+use crate::outbound::{EndKind, NextPost, Outbound, Revoked, Standing};
+use crate::poster::{Poster, Role, SendQueue};
 use crate::reactor::Awaited;
 use crate::receiver::{Progress, Receiver};
+use crate::rendezvous::Granting;
 
 /// Batches of completions in one poll. 16: half a thousand frames; then other tasks have their turn.
 const ROUNDS: usize = 16;
@@ -40,7 +42,7 @@ pub(crate) struct RdmaConnection {
     queue: SendQueue,
     /// `None` once the connection has ended.
     inbound: Mutex<Option<Inbound>>,
-    driver: DriverSignal,
+    driver: Arc<DriverSignal>,
     /// Errs once the queue pair is destroyed.
     destroyed: watch::Receiver<()>,
     path: Path,
@@ -49,6 +51,7 @@ pub(crate) struct RdmaConnection {
 /// The driver's state.
 struct Inbound {
     receiver: Receiver,
+    granting: Granting,
     post: PostState,
     /// Completions so far: as long as there are some, the peer lives.
     completions: u64,
@@ -68,6 +71,8 @@ enum PostState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Nothing,
+    /// Nothing, but Writes are under way.
+    Writes,
     Frames,
 }
 
@@ -75,25 +80,25 @@ impl RdmaConnection {
     pub(crate) fn new(
         outbound: Outbound,
         poster: Poster,
-        receiver: Receiver,
-        destroyed: watch::Receiver<()>,
+        (receiver, granting): (Receiver, Granting),
+        (driver, destroyed): (Arc<DriverSignal>, watch::Receiver<()>),
         path: Path,
         stall_timeout: Duration,
     ) -> Self {
         let stall = Stall::new(stall_timeout);
-        let inbound = Inbound { receiver, post: PostState::Idle, completions: 0, stall };
+        let inbound = Inbound { receiver, granting, post: PostState::Idle, completions: 0, stall };
         Self {
             queue: SendQueue::new(outbound, poster),
             inbound: Mutex::new(Some(inbound)),
-            driver: DriverSignal::default(),
+            driver,
             destroyed,
             path,
         }
     }
 
     /// Posts what is staged, unless another task does.
-    fn post(&self) -> Posted {
-        self.queue.post(|poster, queue| poster.hand_over(queue, &self.driver))
+    fn post(&self, role: Role) -> Posted {
+        self.queue.post(|poster, queue| poster.hand_over(queue, &self.driver, role))
     }
 
     /// Ends the connection and lets go of what no other task is using at this moment.
@@ -107,7 +112,7 @@ impl RdmaConnection {
     fn release(&self) {
         let how = self.queue.with_staged(|staged| staged.ended().map(|(how, _)| how));
         let Some(how) = how else { return };
-        self.post();
+        self.post(Role::Caller);
         if how == EndKind::Broken {
             return;
         }
@@ -118,6 +123,9 @@ impl RdmaConnection {
         };
         let released = inbound.take();
         drop(inbound);
+        let Some(released) = released else { return };
+        let rendezvous = self.queue.with_staged(Outbound::take_rendezvous);
+        rendezvous.into_iter().for_each(|rendezvous| released.receiver.keep(rendezvous));
         drop(released);
     }
 
@@ -142,13 +150,20 @@ impl RdmaConnection {
         let before = received.len();
         self.drive_posts(inbound, cx);
         for _ in 0..ROUNDS {
-            match self.ended() {
+            let Standing { ended, is_busy } = self.queue.with_staged(|staged| staged.standing());
+            match ended {
                 Some((EndKind::Closed, cause)) => return Poll::Ready(Err(cause)),
                 Some((EndKind::Broken, cause)) => inbound.receiver.lost(cause),
                 None => {}
             }
+            if is_busy {
+                self.drive_grants(inbound, cx, received);
+            }
+            if received.len() > before {
+                return Poll::Ready(Ok(()));
+            }
             let receiver = &mut inbound.receiver;
-            let progress = match receiver.poll_completions(cx, received) {
+            let progress = match receiver.poll_completions(cx, &self.queue, received) {
                 Poll::Ready(Ok(progress)) => progress,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.failed(error))),
                 Poll::Pending => return self.poll_stalled(inbound, cx).map(Err),
@@ -157,10 +172,11 @@ impl RdmaConnection {
             // Credits go out before anybody looks at the messages.
             match self.account(progress) {
                 Ok(Due::Nothing) => receiver.await_sends(Awaited::No),
-                Ok(Due::Frames) => self.post_now(receiver),
+                Ok(Due::Writes) => receiver.await_sends(Awaited::Yes),
+                Ok(Due::Frames) => self.post_now(inbound),
                 Err(violation) => {
                     receiver.violated(violation.into());
-                    self.post_now(receiver);
+                    self.post_now(inbound);
                 }
             }
             if received.len() > before {
@@ -173,7 +189,7 @@ impl RdmaConnection {
 
     /// Nothing happens. Ready, and ended, if the peer has let this side wait for too long.
     fn poll_stalled(&self, inbound: &mut Inbound, cx: &mut Context<'_>) -> Poll<Error> {
-        if self.queue.with_staged(|staged| staged.is_empty()) {
+        if !self.queue.with_staged(|staged| staged.waits_for_peer()) {
             inbound.stall.clear();
             return Poll::Pending;
         }
@@ -183,24 +199,34 @@ impl RdmaConnection {
     /// Nothing more is received. Returns what the driver is told.
     fn failed(&self, error: Error) -> Error {
         // After a violation the stage stays open: the core says GOAWAY before it closes.
-        if error.is_peer_fault() && self.ended().is_none() {
+        if error.is_peer_fault() && !self.has_ended() {
             return error;
         }
         self.mark_ended(EndKind::Closed, error);
         self.cause()
     }
 
-    fn ended(&self) -> Option<(EndKind, Error)> {
-        self.queue.with_staged(|staged| staged.ended().map(|(how, cause)| (how, cause.clone())))
+    fn has_ended(&self) -> bool {
+        self.queue.with_staged(|staged| staged.ended().is_some())
     }
 
     fn account(&self, progress: Progress<'_>) -> Result<Due, ReceiveError> {
         self.queue.with_staged(|staged| {
             staged.handle_sent(progress.sent);
+            if staged.is_busy() {
+                staged.handle_written(progress.written);
+                if !progress.accounts.is_empty() {
+                    staged.handle_arrival(Instant::now());
+                }
+            }
             for account in progress.accounts {
                 staged.handle_received(*account)?;
             }
-            Ok(if staged.is_empty() { Due::Nothing } else { Due::Frames })
+            Ok(match staged.is_empty() {
+                true if staged.awaits_writes() => Due::Writes,
+                true => Due::Nothing,
+                false => Due::Frames,
+            })
         })
     }
 
@@ -218,23 +244,55 @@ impl RdmaConnection {
             }
             PostState::Yielded => {
                 inbound.post = PostState::Idle;
-                self.post_now(&mut inbound.receiver);
+                self.post_now(inbound);
             }
         }
     }
 
     /// Posts as the driver. What has to wait for credits or slots is posted when completions bring them.
-    fn post_now(&self, receiver: &mut Receiver) {
+    fn post_now(&self, inbound: &mut Inbound) {
         self.driver.begin_write();
-        let mut awaited = Awaited::No;
-        if self.post() == Posted::Blocked {
-            match self.queue.with_staged(|staged| staged.next_post()) {
-                NextPost::Now => self.driver.write_soon(),
-                NextPost::AfterSends => awaited = Awaited::Yes,
-                NextPost::AfterCredits => {}
-            }
+        let is_blocked = self.post(Role::Driver) == Posted::Blocked;
+        let (next, awaits_writes) =
+            self.queue.with_staged(|staged| (staged.next_post(), staged.awaits_writes()));
+        let mut awaited = if awaits_writes { Awaited::Yes } else { Awaited::No };
+        match next {
+            _ if !is_blocked => {}
+            NextPost::Now => self.driver.write_soon(),
+            NextPost::AfterSends => awaited = Awaited::Yes,
+            NextPost::AfterCredits => {}
+            NextPost::AfterMemory => self.need_memory(inbound),
         }
-        receiver.await_sends(awaited);
+        inbound.receiver.await_sends(awaited);
+    }
+
+    /// There was no memory for the next Write: waits for some.
+    fn need_memory(&self, inbound: &mut Inbound) {
+        match self.queue.with_staged(|staged| staged.needed_reserve()) {
+            Some(_) if inbound.granting.awaits_staging() => {}
+            Some(len) => {
+                inbound.granting.need_staging(len);
+                // It is polled in the next poll of this task.
+                self.driver.wake();
+            }
+            // The post ended before it was the Write's turn.
+            None => self.driver.write_soon(),
+        }
+    }
+
+    /// Goes on with the long bodies, as far as nothing has to be waited for.
+    fn drive_grants(
+        &self,
+        inbound: &mut Inbound,
+        cx: &mut Context<'_>,
+        received: &mut Vec<Incoming>,
+    ) {
+        if let Err(error) = inbound.granting.poll(&self.queue, cx, received) {
+            inbound.receiver.lost(error);
+        }
+        if self.queue.with_staged(|staged| staged.has_work_of_grants()) {
+            self.post_now(inbound);
+        }
     }
 }
 
@@ -244,7 +302,7 @@ impl Connection for RdmaConnection {
         self.queue.with_staged(|staged| staged.push(outgoing))?;
         if flush == Flush::Batch || self.driver.is_due() {
             self.driver.write_soon();
-        } else if self.post() == Posted::Blocked {
+        } else if self.post(Role::Caller) == Posted::Blocked {
             self.driver.write_soon();
             self.release();
         }
@@ -282,7 +340,8 @@ impl Connection for RdmaConnection {
     }
 
     fn revoke(&self, call: CallId) {
-        if self.queue.with_staged(|staged| staged.revoke(call)) == Revoked::Body {
+        let now = Instant::now();
+        if self.queue.with_staged(|staged| staged.revoke(call, now)) == Revoked::Body {
             self.driver.write_soon();
         }
         self.driver.revoke(call);

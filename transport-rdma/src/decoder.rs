@@ -14,6 +14,9 @@ use verbwire_core::wire::{HEADER_LEN, Header, Kind, WireError, head, tlv};
 
 use crate::error::ReceiveError;
 use crate::proto::credit::{Class, Window};
+use crate::proto::rendezvous::BodyLen;
+use crate::proto::rendezvous::wire::{self, HeadExtras};
+use crate::rendezvous::Arrival;
 
 /// Turns the frames of one connection behind HELLO into messages.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(crate) struct FrameDecoder {
     limits: InboundLimits,
     small: SmallBodies,
     bodies: Bodies,
+    /// What the last frame said about long bodies.
+    arrival: Option<Arrival>,
 }
 
 /// What a frame says of receives: which window it used, and how many its sender has posted again.
@@ -40,10 +45,11 @@ struct Parts<'a> {
 impl FrameDecoder {
     pub(crate) fn new(limits: InboundLimits, pool: Arc<LandingPool>) -> Self {
         let bodies = Bodies::new(limits.bodies(), pool);
-        Self { limits, small: SmallBodies::default(), bodies }
+        Self { limits, small: SmallBodies::default(), bodies, arrival: None }
     }
 
-    /// Decodes a frame; appends the message that it completes to `received`.
+    /// Decodes a frame; appends the message that it completes to `received`. What it says about bodies that are
+    /// written is to be [taken](Self::take_arrival) before the next frame.
     ///
     /// # Errors
     ///
@@ -62,6 +68,10 @@ impl FrameDecoder {
         let parts = Parts::cut(&header, behind)?;
         match header.kind {
             Kind::Credit => check_credit(&header, &parts)?,
+            Kind::Cts | Kind::Fin | Kind::Abort | Kind::AbortAck => {
+                let frame = wire::Frame::decode(&header, parts.tlvs)?;
+                self.arrival = Some(Arrival::Frame(frame));
+            }
             Kind::Data => {
                 tlv::check_optional(parts.tlvs)?;
                 self.piece(&header, parts.body, received)?;
@@ -69,6 +79,11 @@ impl FrameDecoder {
             _ => self.message(&header, &parts, placement, received)?,
         }
         Ok(Account { class: class_of(header.kind), count: header.credits })
+    }
+
+    /// What the last frame said about bodies that are written.
+    pub(crate) fn take_arrival(&mut self) -> Option<Arrival> {
+        self.arrival.take()
     }
 
     /// The call is over: its body is thrown away, if one is arriving.
@@ -88,8 +103,17 @@ impl FrameDecoder {
         placement: &dyn PlacementHook,
         received: &mut Vec<Incoming>,
     ) -> Result<(), ReceiveError> {
-        let mut message = Message::bare(head::decode(header, parts.tlvs)?);
+        let mut message = Message::bare(head::decode_beside_transport(header, parts.tlvs)?);
         message.metadata = self.small.copy(parts.metadata);
+        if !parts.tlvs.is_empty() {
+            let extras = HeadExtras::decode(header, parts.tlvs)?;
+            if extras != HeadExtras::default() {
+                match self.written(header, message, extras)? {
+                    Some(other) => message = other,
+                    None => return Ok(()),
+                }
+            }
+        }
         if header.flags.contains(Flags::BODY_FOLLOWS) {
             let len = header.body_len as usize;
             return Ok(self.bodies.open(message, len, placement)?);
@@ -97,6 +121,30 @@ impl FrameDecoder {
         message.body = Body::from(self.small.copy(parts.body));
         received.push(Incoming { message });
         Ok(())
+    }
+
+    /// Notes what a head says about bodies that are written; gives the message back if its own is not.
+    fn written(
+        &mut self,
+        header: &Header,
+        message: Message,
+        extras: HeadExtras,
+    ) -> Result<Option<Message>, WireError> {
+        let len = || {
+            let expected = "a body that is written has a byte at least";
+            BodyLen::new(header.body_len).ok_or(WireError::Field {
+                field: "body_len",
+                value: 0,
+                expected,
+            })
+        };
+        let (arrival, message) = match (extras.rts, extras.fin) {
+            (Some(rts), _) => (Arrival::Rts { message, len: len()?, rts, extras }, None),
+            (None, Some(fin)) => (Arrival::Written { message, len: len()?, fin, extras }, None),
+            (None, None) => (Arrival::Beside { head: message.head.clone(), extras }, Some(message)),
+        };
+        self.arrival = Some(arrival);
+        Ok(message)
     }
 
     fn piece(

@@ -4,19 +4,33 @@
 //! whatever other connections do, and credits never count a buffer that somebody else may take. When a
 //! connection has ended and all its buffers are back, its slab serves the next one, without being registered
 //! anew.
+//!
+//! Long bodies come from and go to pools of the device, which all its connections share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bytes::Bytes;
+
 use crate::config::RdmaConfig;
-use crate::memory::{Pool, Slab};
+use crate::memory::{Domain, Lent, Pool, Slab};
 use crate::nic::{Access, Depths, Nic, NicError};
+use crate::pool::{Landing, PoolSnapshot, Sources, Staging};
+use crate::proto::grants::GrantLimits;
 use crate::reactor::{ReactorCounts, Reactors, Share};
+use crate::reaper::Reaper;
+use crate::rendezvous::Desk;
 
 /// A device with its slabs and reactors.
 pub(crate) struct Device {
     nic: Arc<dyn Nic>,
     slabs: Mutex<Slabs>,
     reactors: Reactors,
+    domain: Domain,
+    sources: Arc<Sources>,
+    /// Where the transport copies what it cannot send from where it lies.
+    staging: Staging,
+    landing: Landing,
+    desk: Arc<Desk>,
 }
 
 #[derive(Default)]
@@ -25,6 +39,19 @@ struct Slabs {
     spare: Vec<Arc<Pool>>,
     /// Every slab, to be counted.
     all: Vec<Weak<Pool>>,
+}
+
+/// A transport's memory for long bodies, over all its devices, for tests and monitoring. When nothing is under way
+/// and no received message is held, none is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolCounts {
+    /// Where the transport copies what it cannot send from where it lies. `copied_bytes` are these copies.
+    pub staging: PoolSnapshot,
+    /// Where peers write to. `copied_bytes` are copies of what untrusted peers have written.
+    pub landing: PoolSnapshot,
+    /// Bytes that peers may be writing now, as the bound on them counts.
+    pub granted_bytes: u64,
 }
 
 /// Buffers of a transport's connections, for tests and monitoring.
@@ -39,8 +66,53 @@ pub struct BufferCounts {
 }
 
 impl Device {
-    pub(crate) fn new(nic: Arc<dyn Nic>) -> Self {
-        Self { nic, slabs: Mutex::default(), reactors: Reactors::default() }
+    /// A device whose pools can be found in `sources`, and grow where `reaper` runs work.
+    pub(crate) fn new(
+        nic: Arc<dyn Nic>,
+        config: &RdmaConfig,
+        sources: &Arc<Sources>,
+        reaper: &Arc<dyn Reaper>,
+    ) -> Self {
+        let domain = Domain::unique();
+        let staging = Staging::new(config.staging, Arc::clone(sources), Arc::clone(reaper));
+        let attached = staging.attach(domain, Arc::clone(&nic));
+        attached.expect("there is no slab yet that could be refused");
+        let (sources, reaper) = (Arc::clone(sources), Arc::clone(reaper));
+        let with = (domain, Arc::clone(&nic));
+        let landing = Landing::new(config.landing, with, Arc::clone(&sources), reaper);
+        let desk = Desk::new(GrantLimits {
+            granted: config.granted_bytes,
+            window: config.written_bytes(),
+        });
+        let (slabs, reactors) = (Mutex::default(), Reactors::default());
+        Self { nic, slabs, reactors, domain, sources, staging, landing, desk }
+    }
+
+    /// Its protection domain.
+    pub(crate) fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// Where memory that it can send from is found.
+    pub(crate) fn sources(&self) -> &Arc<Sources> {
+        &self.sources
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    pub(crate) fn landing(&self) -> &Landing {
+        &self.landing
+    }
+
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// Lends bytes to the NIC, if they lie in memory that is registered with it.
+    pub(crate) fn lend(&self, bytes: &Bytes) -> Option<Lent> {
+        self.sources.lend(self.domain, bytes)
     }
 
     pub(crate) fn nic(&self) -> &Arc<dyn Nic> {
@@ -84,6 +156,13 @@ impl Device {
     /// Adds what this device's reactors did to `counts`.
     pub(crate) fn count_reactors(&self, counts: &mut ReactorCounts) {
         self.reactors.count(counts);
+    }
+
+    /// Adds this device's memory for long bodies to `counts`.
+    pub(crate) fn count_pools(&self, counts: &mut PoolCounts) {
+        counts.staging.add(&self.staging.snapshot());
+        counts.landing.add(&self.landing.snapshot());
+        counts.granted_bytes += self.desk.granted();
     }
 
     /// Adds this device's buffers to `counts`.

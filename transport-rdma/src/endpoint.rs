@@ -23,6 +23,7 @@ use crate::memory::{CpuBuf, NicAccess, NicBuf};
 use crate::nic::{CmConnection, Depths, NicError, Qp, RecvWr, Wc, Wire};
 use crate::reactor::{Awaited, Share};
 use crate::reaper::Reaper;
+use crate::rendezvous::Rendezvous;
 use crate::work::Work;
 
 use teardown::Teardown;
@@ -38,6 +39,8 @@ pub(crate) struct Endpoint {
     /// Whether `events` has to be asked.
     news: News,
     lease: Option<Lease>,
+    /// Given to the endpoint when the connection ends.
+    rendezvous: Mutex<Option<Rendezvous>>,
     bounds: Bounds,
     wire: Wire,
     /// Work requests that the send queue holds.
@@ -96,6 +99,7 @@ impl Endpoint {
             events: Mutex::new(None),
             news: News::default(),
             lease: None,
+            rendezvous: Mutex::default(),
             bounds: Bounds { close: config.close_timeout, drain: config.drain_timeout },
             wire: capabilities.wire,
             send_depth: depths.send,
@@ -133,6 +137,15 @@ impl Endpoint {
     pub(crate) fn connected(&self, events: Box<dyn CmConnection>) {
         *self.events() = Some(events);
         self.news.renew();
+    }
+
+    /// Keeps the regions and sources of long bodies until the queue pair is destroyed.
+    pub(crate) fn keep(&self, rendezvous: Rendezvous) {
+        *self.kept() = Some(rendezvous);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Rendezvous>> {
+        self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A buffer to send from or to receive into.

@@ -9,6 +9,7 @@ use verbwire_core::{Error, ErrorKind};
 
 use crate::nic::{NicError, WcStatus};
 use crate::proto::credit::FalseCredit;
+use crate::proto::rendezvous::Violation;
 
 /// Something received that the peer may not send. Each of these ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +30,17 @@ pub(crate) enum ReceiveError {
         len: usize,
         /// Bytes that the header announces, itself included.
         announced: u64,
+    },
+    /// A wrong use of grants.
+    #[error(transparent)]
+    Grant(#[from] Violation),
+    /// A body that is not what its sender says.
+    #[error("a body with CRC32C 0x{found:08x}, its sender says 0x{expected:08x}")]
+    Crc {
+        /// What the sender says.
+        expected: u32,
+        /// What the body has.
+        found: u32,
     },
     /// A count of receives that cannot be.
     #[error(transparent)]

@@ -10,9 +10,9 @@
 //!
 //! What is where, in the order in which a message travels: `outbound` chooses what goes out, `poster` encodes
 //! it into registered memory and posts it, `work` owns every buffer in flight, `reactor` polls completion
-//! queues, `receiver` takes a connection's completions, `decoder` turns frames into messages. `endpoint` is the queue pair with all that must outlive
-//! its work, and how it ends; `connection` ties them together. `outbound` and `decoder` are pure: they
-//! know no NIC, no clock and no task.
+//! queues, `receiver` takes a connection's completions, `decoder` turns frames into messages. `rendezvous` has the long
+//! bodies. `endpoint` is the queue pair with all that must outlive its work, and how it ends; `connection` ties
+//! them together. `outbound` and `decoder` are pure: they know no NIC, no clock and no task.
 //!
 //! Neither feature is on by default: without `verbs` this builds on machines that have no libibverbs.
 
@@ -40,13 +40,14 @@ mod rdma;
 mod reactor;
 mod reaper;
 mod receiver;
+mod rendezvous;
 #[cfg(feature = "verbs")]
 #[expect(unsafe_code, reason = "the fence around the C libraries of real devices")]
 pub mod verbs;
 mod work;
 
-pub use config::{Polling, RdmaConfig};
-pub use device::BufferCounts;
+pub use config::{Peers, Polling, RdmaConfig};
+pub use device::{BufferCounts, PoolCounts};
 #[cfg(feature = "fabric")]
 pub use fabric_transport::{FabricTransport, Published};
 pub use rdma::RdmaTransport;

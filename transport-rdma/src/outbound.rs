@@ -14,11 +14,13 @@
 //! * CREDIT, if a debt is due and nothing above told the count.
 
 mod frame;
+mod long;
 mod queues;
 
 use std::mem;
 use std::task::Waker;
 
+use tokio::time::Instant;
 use verbwire_core::Error;
 use verbwire_core::message::CallId;
 use verbwire_core::transport::post::Staged;
@@ -29,6 +31,7 @@ use crate::decoder::{Account, class_of};
 use crate::nic::Signal;
 use crate::proto::credit::{Class, Credits, FalseCredit, Window};
 use crate::proto::send_queue::SendQueue;
+use crate::rendezvous::Rendezvous;
 
 pub(crate) use frame::Frame;
 use queues::Queues;
@@ -41,6 +44,8 @@ pub(crate) const BATCH: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Outbound {
     queues: Queues,
+    /// `None` once the endpoint has it.
+    rendezvous: Option<Rendezvous>,
     credits: Credits,
     slots: SendQueue,
     /// See [`OutboundLimits`].
@@ -68,6 +73,14 @@ pub(crate) enum EndKind {
     Broken,
 }
 
+/// How the stage is at a moment.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub(crate) ended: Option<(EndKind, Error)>,
+    /// See [`Rendezvous::is_busy`].
+    pub(crate) is_busy: bool,
+}
+
 /// What revoking a call changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Revoked {
@@ -78,7 +91,7 @@ pub(crate) enum Revoked {
 }
 
 /// What the poster does next.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing is staged.
     Idle,
@@ -86,6 +99,8 @@ pub(crate) enum Next {
     Blocked,
     /// There are frames to post, and more is staged.
     Post,
+    /// There is no frame to post, but a Write.
+    Write,
     /// There are frames to post, and nothing else is staged.
     PostLast,
     /// The connection has ended; the poster lets the queue pair go.
@@ -100,14 +115,21 @@ pub(crate) enum NextPost {
     AfterSends,
     /// When the peer has a receive for it.
     AfterCredits,
+    /// When there is memory for a Write.
+    AfterMemory,
 }
 
 impl Outbound {
     /// An empty stage; `slots` counts free work requests and buffers, whichever are fewer.
-    pub(crate) fn new(limits: OutboundLimits, credits: Credits, slots: SendQueue) -> Self {
+    pub(crate) fn new(
+        limits: OutboundLimits,
+        credits: Credits,
+        slots: SendQueue,
+        rendezvous: Rendezvous,
+    ) -> Self {
         let signal_from = limits.signal_from;
-        let queues = Queues::new(limits);
-        Self { queues, credits, slots, signal_from, waiting: Vec::new(), end: None }
+        let (queues, rendezvous) = (Queues::new(limits), Some(rendezvous));
+        Self { queues, rendezvous, credits, slots, signal_from, waiting: Vec::new(), end: None }
     }
 
     /// Stages a message.
@@ -127,6 +149,17 @@ impl Outbound {
         self.end.as_ref().map(|end| (end.how, &end.cause))
     }
 
+    /// How the stage is now.
+    pub(crate) fn standing(&self) -> Standing {
+        let ended = self.ended().map(|(how, cause)| (how, cause.clone()));
+        Standing { ended, is_busy: self.is_busy() }
+    }
+
+    /// Whether long bodies are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.rendezvous.as_ref().is_some_and(Rendezvous::is_busy)
+    }
+
     /// Whether to wait for room; then `waker` is woken when there is some.
     pub(crate) fn wait(&mut self, waker: &Waker) -> bool {
         if self.end.is_some() || self.queues.has_room() {
@@ -138,9 +171,12 @@ impl Outbound {
         true
     }
 
-    /// Gives up the call's long body, if it has one that is not sent.
-    pub(crate) fn revoke(&mut self, call: CallId) -> Revoked {
-        if self.queues.revoke(call) > 0 { Revoked::Body } else { Revoked::Nothing }
+    /// Gives up the call's long bodies: one that is not sent, and one that has not come.
+    pub(crate) fn revoke(&mut self, call: CallId, now: Instant) -> Revoked {
+        let queued = self.queues.revoke(call) > 0;
+        let busy = self.rendezvous.as_mut().filter(|rendezvous| rendezvous.is_busy());
+        let revoked = busy.is_some_and(|rendezvous| rendezvous.revoke(call, now));
+        if queued || revoked { Revoked::Body } else { Revoked::Nothing }
     }
 
     /// Ends the stage, unless it has ended before; returns who waited for room.
@@ -172,6 +208,7 @@ impl Outbound {
         let next = match (frames.is_empty(), self.has_work()) {
             (false, true) => Next::Post,
             (false, false) => Next::PostLast,
+            (true, true) if self.has_write() => Next::Write,
             (true, true) => Next::Blocked,
             (true, false) => Next::Idle,
         };
@@ -225,16 +262,29 @@ impl Outbound {
 
     /// When the next frame may go out, of a stage that has work.
     pub(crate) fn next_post(&self) -> NextPost {
-        let is_allowed = self.queues.has_frame(|class| self.credits.may_send(class));
-        match (is_allowed || self.credits.poll_credit().is_some(), self.slots.free()) {
-            (false, _) => NextPost::AfterCredits,
-            (true, 0) => NextPost::AfterSends,
-            (true, _) => NextPost::Now,
+        let may_send = |class| self.credits.may_send(class);
+        let has_frame = |rendezvous: &Rendezvous| rendezvous.has_frame(may_send);
+        let is_allowed = self.queues.has_frame(may_send)
+            || self.credits.poll_credit().is_some()
+            || self.rendezvous.as_ref().is_some_and(has_frame);
+        let has_write = self.rendezvous.as_ref().is_some_and(Rendezvous::has_write);
+        match (is_allowed, has_write, self.slots.free()) {
+            (false, false, _) => NextPost::AfterCredits,
+            (_, _, 0) => NextPost::AfterSends,
+            // A Write goes out whenever the driver posts, unless there is no memory for it.
+            (false, true, _) => NextPost::AfterMemory,
+            (true, _, _) => NextPost::Now,
         }
     }
 
     fn has_work(&self) -> bool {
-        !self.queues.is_empty() || self.credits.poll_credit().is_some()
+        !self.queues.is_empty()
+            || self.credits.poll_credit().is_some()
+            || self.rendezvous.as_ref().is_some_and(Rendezvous::has_work)
+    }
+
+    fn has_write(&self) -> bool {
+        self.slots.free() > 0 && self.rendezvous.as_ref().is_some_and(Rendezvous::has_write)
     }
 
     /// Accounts for a frame that goes out.
@@ -247,7 +297,12 @@ impl Outbound {
 
     /// The next frame for which the peer has a receive.
     fn take_frame(&mut self) -> Option<(Class, Frame)> {
-        self.queues.take(|class| self.credits.may_send(class)).or_else(|| {
+        if let Some(frame) = self.take_of_grants() {
+            return Some(frame);
+        }
+        let taken = self.queues.take(|class| self.credits.may_send(class));
+        let taken = taken.map(|(class, frame)| (class, self.with_declined(frame)));
+        taken.or_else(|| {
             let window = self.credits.poll_credit()?;
             Some((Class::Credit(window), Frame::credit()))
         })

@@ -12,25 +12,28 @@ use verbwire_core::transport::{
 use verbwire_core::wire::Hello;
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
-use crate::config::{RdmaConfig, WINDOW};
+use crate::config::{Peers, RdmaConfig, WINDOW};
 use crate::connection::RdmaConnection;
 use crate::decoder::FrameDecoder;
-use crate::device::{BufferCounts, Device};
+use crate::device::{BufferCounts, Device, PoolCounts};
 use crate::endpoint::Endpoint;
 use crate::handshake::{self, Side};
 use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, Wire};
 use crate::outbound::{Outbound, OutboundLimits, ZERO_COPY};
+use crate::pool::{Isolation, Sources};
 use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
+use crate::proto::rendezvous::{OwnerLimits, WriterLimits, quarantine_cap};
 use crate::proto::send_queue::SendQueue;
 use crate::reactor::ReactorCounts;
 use crate::reaper::Reaper;
 use crate::receiver::Receiver;
+use crate::rendezvous::{Granting, Rendezvous, RendezvousLimits};
 
 /// Messages over the queue pairs of one connection manager.
 ///
-/// Every body travels in SENDs: up to a frame's length in one, longer ones in pieces.
+/// Bodies travel in SENDs up to a threshold, and longer ones by Write into memory that their receiver grants.
 #[derive(Clone)]
 pub struct RdmaTransport {
     cm: Arc<dyn Cm>,
@@ -44,7 +47,10 @@ struct Shared {
     config: RdmaConfig,
     /// Few: as many as the machine has devices.
     devices: Mutex<Vec<Arc<Device>>>,
+    /// Memory of bodies that come in pieces.
     landing: Arc<LandingPool>,
+    /// Registered memory of all devices.
+    sources: Arc<Sources>,
     reaper: Arc<dyn Reaper>,
 }
 
@@ -59,7 +65,8 @@ impl RdmaTransport {
         let config = config.in_range();
         let landing = Arc::new(LandingPool::new(config.kept_landing_bytes));
         let reaper = Arc::new(reaper);
-        let shared = Shared { scheme, config, devices: Mutex::default(), landing, reaper };
+        let (devices, sources) = (Mutex::default(), Sources::new());
+        let shared = Shared { scheme, config, devices, landing, sources, reaper };
         Self { cm, shared: Arc::new(shared) }
     }
 
@@ -67,6 +74,13 @@ impl RdmaTransport {
     pub fn reactors(&self) -> ReactorCounts {
         let mut counts = ReactorCounts::default();
         self.shared.devices().iter().for_each(|device| device.count_reactors(&mut counts));
+        counts
+    }
+
+    /// Its memory for long bodies.
+    pub fn pools(&self) -> PoolCounts {
+        let mut counts = PoolCounts::default();
+        self.shared.devices().iter().for_each(|device| device.count_pools(&mut counts));
         counts
     }
 
@@ -135,6 +149,7 @@ impl RdmaTransport {
 
 /// A queue pair that is connected, or about to be.
 struct Opened {
+    device: Arc<Device>,
     endpoint: Arc<Endpoint>,
     destroyed: tokio::sync::watch::Receiver<()>,
     addresses: (String, String),
@@ -152,7 +167,7 @@ impl Shared {
     fn open(&self, nic: &Arc<dyn Nic>) -> Result<Opened, Error> {
         let device = self.device(nic);
         let (endpoint, destroyed) = Endpoint::open(&device, &self.config, &self.reaper)?;
-        Ok(Opened { endpoint, destroyed, addresses: Default::default() })
+        Ok(Opened { device, endpoint, destroyed, addresses: Default::default() })
     }
 
     fn device(&self, nic: &Arc<dyn Nic>) -> Arc<Device> {
@@ -161,7 +176,8 @@ impl Shared {
             return Arc::clone(known);
         }
         devices.retain(|device| !device.nic().is_gone());
-        let device = Arc::new(Device::new(Arc::clone(nic)));
+        let nic = Arc::clone(nic);
+        let device = Arc::new(Device::new(nic, &self.config, &self.sources, &self.reaper));
         devices.push(Arc::clone(&device));
         device
     }
@@ -177,19 +193,26 @@ impl Shared {
         side: Side,
         local: LocalSide,
     ) -> Result<Established, Error> {
-        let Opened { endpoint, destroyed, addresses } = opened;
+        let Opened { device, endpoint, destroyed, addresses } = opened;
         let path = Path { transport: self.scheme, local: addresses.0, peer: addresses.1 };
         let own = handshake::announce(local.hello, &self.config);
         let peer = handshake::exchange(&endpoint, side, &own, &path.peer, local.deadline).await?;
-        let outbound = self.outbound(&endpoint, &own, &peer);
+        let rendezvous = self.rendezvous(&device, &own, &peer);
+        let outbound = self.outbound(&endpoint, &own, &peer, rendezvous);
         let decoder = FrameDecoder::new(InboundLimits::new(&own, &peer), Arc::clone(&self.landing));
-        let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement);
-        let poster = Poster::new(endpoint);
+        let isolation = match self.config.peers {
+            Peers::Trusted => Isolation::Trusted,
+            Peers::Untrusted => Isolation::None,
+        };
+        let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement, isolation);
+        let driver = Arc::default();
+        let granting = Granting::new(Arc::clone(&device), &driver);
+        let poster = Poster::new(endpoint, device);
         let connection = RdmaConnection::new(
             outbound,
             poster,
-            receiver,
-            destroyed,
+            (receiver, granting),
+            (driver, destroyed),
             path,
             self.config.stall_timeout,
         );
@@ -197,13 +220,20 @@ impl Shared {
     }
 
     /// The stage of a connection between these two.
-    fn outbound(&self, endpoint: &Endpoint, own: &Hello, peer: &Hello) -> Outbound {
+    fn outbound(
+        &self,
+        endpoint: &Endpoint,
+        own: &Hello,
+        peer: &Hello,
+        rendezvous: Rendezvous,
+    ) -> Outbound {
         let config = &self.config;
         let limits = OutboundLimits {
             messages: config.send_queue_messages,
             bytes: config.send_queue_bytes,
             frame: config.eager_len.min(peer.receive_len as usize),
             frame_body: own.max_frame_body.min(peer.max_frame_body).max(1) as usize,
+            in_pieces: config.rendezvous_threshold,
             signal_from: match endpoint.wire() {
                 Wire::Iwarp => ZERO_COPY,
                 Wire::InfiniBand => usize::MAX,
@@ -216,7 +246,33 @@ impl Shared {
         };
         // HELLO may still hold a slot and a buffer.
         let slots = endpoint.send_depth().min(config.staging_buffers) - 1;
-        Outbound::new(limits, Credits::new(theirs, config.windows()), SendQueue::new(slots))
+        let credits = Credits::new(theirs, config.windows());
+        Outbound::new(limits, credits, SendQueue::new(slots), rendezvous)
+    }
+
+    /// The long bodies of a connection between these two.
+    fn rendezvous(&self, device: &Device, own: &Hello, peer: &Hello) -> Rendezvous {
+        let config = &self.config;
+        let ours = InboundLimits::new(own, peer).bodies();
+        let theirs = InboundLimits::new(peer, own).bodies();
+        let pool = config.landing.size.cap as u64;
+        let limits = RendezvousLimits {
+            owner: OwnerLimits {
+                rts: ours,
+                advertised: theirs,
+                quarantine: quarantine_cap(pool, own.max_message_size),
+                revoke_timeout: config.revoke_timeout,
+            },
+            writer: WriterLimits {
+                chunk: config.write_chunk,
+                window: config.write_window,
+                rts: theirs,
+                advertised: ours,
+                standing: own.standing_grants as usize,
+            },
+            max_sge: device.nic().capabilities().max_sge,
+        };
+        Rendezvous::new(limits, (Arc::clone(device.sources()), device.domain()))
     }
 }
 

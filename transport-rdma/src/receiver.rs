@@ -10,18 +10,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use verbwire_core::Error;
-use verbwire_core::message::CallId;
-use verbwire_core::transport::{Incoming, PlacementHook};
+use verbwire_core::message::{CallId, Message};
+use verbwire_core::transport::{Announced, Incoming, Placement, PlacementHook};
 
 use crate::decoder::{Account, FrameDecoder};
 use crate::endpoint::Endpoint;
-use crate::error;
+use crate::error::{self, ReceiveError};
 use crate::memory::CpuBuf;
 use crate::nic::{RecvWr, Wc, WcStatus};
+use crate::pool::Isolation;
+use crate::poster::SendQueue;
+use crate::proto::rendezvous::{BodyLen, TransferId};
 use crate::reactor::Awaited;
-use crate::work::Completed;
+use crate::rendezvous::{Arrival, Came, LandedBody, LandingError, Placed, Rendezvous};
+use crate::work::{Completed, Written};
 
 /// Completions taken at a time. 32: what a processor's cache holds with their frames' heads.
 const BATCH: usize = 32;
@@ -35,12 +39,14 @@ pub(crate) struct Receiver {
     endpoint: Arc<Endpoint>,
     decoder: FrameDecoder,
     placement: Arc<dyn PlacementHook>,
+    isolation: Isolation,
     awaited: Awaited,
     /// Memory for batches.
     completions: Vec<Wc>,
     buffers: Vec<CpuBuf>,
     requests: Vec<RecvWr>,
     accounts: Vec<Account>,
+    written: Written,
     end: Option<End>,
 }
 
@@ -66,6 +72,8 @@ pub(crate) struct Progress<'a> {
     pub(crate) sent: u32,
     /// Frames whose receives are posted again, in order.
     pub(crate) accounts: &'a [Account],
+    /// Transfers, for each of their Writes that is done.
+    pub(crate) written: &'a [TransferId],
 }
 
 impl Receiver {
@@ -73,16 +81,19 @@ impl Receiver {
         endpoint: Arc<Endpoint>,
         decoder: FrameDecoder,
         placement: Arc<dyn PlacementHook>,
+        isolation: Isolation,
     ) -> Self {
         Self {
             endpoint,
             decoder,
             placement,
+            isolation,
             awaited: Awaited::No,
             completions: Vec::with_capacity(BATCH),
             buffers: Vec::with_capacity(BATCH),
             requests: Vec::with_capacity(BATCH),
             accounts: Vec::with_capacity(BATCH),
+            written: Written::default(),
             end: None,
         }
     }
@@ -90,6 +101,11 @@ impl Receiver {
     /// See [`FrameDecoder::revoke`].
     pub(crate) fn revoke(&mut self, call: CallId) {
         self.decoder.revoke(call);
+    }
+
+    /// See [`Endpoint::keep`].
+    pub(crate) fn keep(&self, rendezvous: Rendezvous) {
+        self.endpoint.keep(rendezvous);
     }
 
     /// See [`Endpoint::await_sends`].
@@ -128,24 +144,26 @@ impl Receiver {
     pub(crate) fn poll_completions(
         &mut self,
         cx: &mut Context<'_>,
+        queue: &SendQueue,
         received: &mut Vec<Incoming>,
     ) -> Poll<Result<Progress<'_>, Error>> {
         let mut completions = mem::take(&mut self.completions);
         match self.endpoint.poll_completions(cx, &mut completions, BATCH) {
             Poll::Ready(Ok(())) => {
-                let sent = self.take(&completions, received);
+                let sent = self.take(&completions, queue, received);
                 completions.clear();
                 self.completions = completions;
-                Poll::Ready(Ok(Progress { sent, accounts: &self.accounts }))
+                let (accounts, written) = (&self.accounts, &self.written.transfers);
+                Poll::Ready(Ok(Progress { sent, accounts, written }))
             }
             Poll::Ready(Err(lost)) => {
                 // A device that goes takes its queues along, and its own words say more.
-                self.look_for_cause(cx);
+                self.look_for_cause(cx, queue);
                 Poll::Ready(Err(self.ended_by(error::lost("polling for completions", lost))))
             }
             Poll::Pending => {
                 self.completions = completions;
-                self.poll_end(cx).map(Err)
+                self.poll_end(cx, queue).map(Err)
             }
         }
     }
@@ -159,17 +177,18 @@ impl Receiver {
     }
 
     /// Asks the connection manager and the device, as long as nobody else has said why the connection ended.
-    fn look_for_cause(&mut self, cx: &mut Context<'_>) {
+    fn look_for_cause(&mut self, cx: &mut Context<'_>, queue: &SendQueue) {
         if let None | Some(End::Lost(Cause::Flushed, _)) = self.end
             && let Poll::Ready(cause) = self.endpoint.poll_disconnected(cx)
         {
-            self.lost(error::disconnected(cause, self.decoder.open_bodies()));
+            let to_write = queue.with_staged(|staged| staged.open_bodies());
+            self.lost(error::disconnected(cause, self.decoder.open_bodies() + to_write));
         }
     }
 
     /// Ready with the reason when there is nothing more to wait for.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        self.look_for_cause(cx);
+    fn poll_end(&mut self, cx: &mut Context<'_>, queue: &SendQueue) -> Poll<Error> {
+        self.look_for_cause(cx, queue);
         let flushed = self.endpoint.work().receives.is_empty();
         match &mut self.end {
             None => Poll::Pending,
@@ -187,20 +206,25 @@ impl Receiver {
     }
 
     /// Takes a batch of completions. Returns how many sends are done.
-    fn take(&mut self, completions: &[Wc], received: &mut Vec<Incoming>) -> u32 {
+    fn take(&mut self, completions: &[Wc], queue: &SendQueue, received: &mut Vec<Incoming>) -> u32 {
         self.accounts.clear();
+        self.written.transfers.clear();
         let mut sent = 0;
         for wc in completions {
             let completed = self.endpoint.work().complete(wc);
             match completed {
                 Completed::Sent(count) => sent += count,
-                Completed::Received(buf, len) => self.decode(buf, len, received),
+                Completed::Received(buf, len) => self.decode(buf, len, queue, received),
                 Completed::Failed(WcStatus::FLUSHED) => self.dead(Cause::Flushed),
                 Completed::Failed(status) => {
                     self.lost(self.endpoint.explain(error::failed(status)));
                 }
                 Completed::HelloSent | Completed::Stray => {}
             }
+        }
+        if sent > 0 {
+            self.endpoint.work().take_written(&mut self.written);
+            self.written.sources.clear();
         }
         // A receive that is posted to a dead queue pair never comes back but by its destruction.
         if self.end.is_some() {
@@ -214,7 +238,7 @@ impl Receiver {
         sent
     }
 
-    fn decode(&mut self, buf: CpuBuf, len: usize, received: &mut Vec<Incoming>) {
+    fn decode(&mut self, buf: CpuBuf, len: usize, queue: &SendQueue, received: &mut Vec<Incoming>) {
         if let Some(End::Violated(_)) = self.end {
             return;
         }
@@ -223,7 +247,44 @@ impl Receiver {
                 self.accounts.push(account);
                 self.buffers.push(buf);
             }
-            Err(violation) => self.violated(violation.into()),
+            Err(violation) => return self.violated(violation.into()),
+        }
+        if let Some(arrival) = self.decoder.take_arrival() {
+            self.arrived(arrival, queue, received);
+        }
+    }
+
+    /// Takes what a frame said about bodies that are written.
+    fn arrived(&mut self, arrival: Arrival, queue: &SendQueue, received: &mut Vec<Incoming>) {
+        let now = Instant::now();
+        match queue.with_staged(|staged| staged.arrived(arrival, now)) {
+            Ok(Came::Nothing) => {}
+            Ok(Came::Announced { message, rts, len, landing }) => {
+                // Not under the lock of the stage: the hook has its own.
+                let placement = self.place(&message, len, landing);
+                let announced = (message, rts, len);
+                queue.with_staged(|staged| staged.place(announced, placement, now));
+            }
+            Ok(Came::Landed(body)) => self.landed(*body, received),
+            Err(violation) => self.violated(ReceiveError::from(violation).into()),
+        }
+    }
+
+    fn place(&self, message: &Message, len: BodyLen, landing: usize) -> Placement {
+        let len = len.bytes() as usize;
+        self.placement.place(Announced { head: &message.head, len, landing })
+    }
+
+    fn landed(&mut self, body: LandedBody, received: &mut Vec<Incoming>) {
+        let is_wanted = match body.placed {
+            Placed::Yes => true,
+            Placed::No => self.place(&body.message, body.len, 0) == Placement::Pool,
+        };
+        match body.receive(self.isolation) {
+            Ok(message) if is_wanted => received.push(Incoming { message }),
+            Ok(_unwanted) => {}
+            Err(LandingError::Violation(violation)) => self.violated(violation.into()),
+            Err(LandingError::Memory(error)) => self.lost(error),
         }
     }
 }

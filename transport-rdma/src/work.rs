@@ -9,8 +9,12 @@ mod id;
 mod receives;
 mod sends;
 
-use crate::memory::{CpuBuf, NicBuf, Released};
+use bytes::Bytes;
+
+use crate::memory::{CpuBuf, Lent, NicBuf, Released};
 use crate::nic::{Inline, SendWr, Signal, Wc, WcStatus};
+use crate::proto::rendezvous::TransferId;
+use crate::proto::rendezvous::wire::Place;
 
 pub(crate) use id::{ConnectionNumber, Kind, WorkId};
 use receives::Receives;
@@ -28,6 +32,15 @@ pub(crate) struct Work {
     pub(crate) receives: Receives,
     /// Completions that fit nothing.
     strays: u64,
+}
+
+/// What completions of Writes gave back. Its memory is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// A transfer for each of its Writes that is done.
+    pub(crate) transfers: Vec<TransferId>,
+    /// Bytes that nobody reads any more. To be dropped without a lock: others' code may run.
+    pub(crate) sources: Vec<Bytes>,
 }
 
 /// What a completion says.
@@ -75,6 +88,22 @@ impl Work {
     pub(crate) fn send(&mut self, buf: NicBuf, len: usize, signal: Signal) -> SendWr {
         let wr = self.sends.push(buf, len, signal);
         self.inlined(wr, len)
+    }
+
+    /// Takes the memory of a Write.
+    pub(crate) fn write(
+        &mut self,
+        transfer: TransferId,
+        source: Vec<Lent>,
+        place: Place,
+    ) -> SendWr {
+        self.sends.push_write(transfer, source, place)
+    }
+
+    /// Takes what completions of Writes gave back since the last time.
+    pub(crate) fn take_written(&mut self, written: &mut Written) {
+        written.transfers.append(&mut self.sends.written.transfers);
+        written.sources.append(&mut self.sends.written.sources);
     }
 
     fn inlined(&self, mut wr: SendWr, len: usize) -> SendWr {

@@ -27,7 +27,8 @@ use crate::device::Lease;
 use crate::nic::{CmConnection, Qp};
 use crate::reactor::{Awaited, Share};
 use crate::reaper::Reaper;
-use crate::work::{Completed, Work};
+use crate::rendezvous::Rendezvous;
+use crate::work::{Completed, Work, Written};
 
 /// Completions taken at a time.
 const BATCH: usize = 64;
@@ -56,6 +57,7 @@ enum Taken {
 /// What may be released only when the queue pair is destroyed. Dropped before, its buffers are leaked.
 struct Remains {
     work: Work,
+    rendezvous: Option<Rendezvous>,
     lease: Option<Lease>,
     share: Option<Share>,
     open: Option<watch::Sender<()>>,
@@ -64,9 +66,11 @@ struct Remains {
 impl Teardown {
     pub(super) fn new(endpoint: &mut Endpoint) -> Self {
         let work = endpoint.work().take();
+        let rendezvous = endpoint.kept().take();
         endpoint.await_sends(Awaited::Yes);
         let remains = Remains {
             work,
+            rendezvous,
             lease: endpoint.lease.take(),
             share: endpoint.share.take(),
             open: endpoint.open.take(),
@@ -156,6 +160,9 @@ impl Remains {
     /// The queue pair is destroyed.
     fn release(mut self) {
         self.work.release();
+        // Before the pools can go, which the lease keeps.
+        self.work.take_written(&mut Written::default());
+        self.rendezvous.into_iter().for_each(Rendezvous::release);
         drop(self.lease);
         drop(self.share);
         drop(self.open);

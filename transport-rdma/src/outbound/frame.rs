@@ -9,6 +9,7 @@ use verbwire_core::{Error, ErrorKind};
 
 use super::queues::OutboundLimits;
 use crate::nic::Signal;
+use crate::proto::rendezvous::wire::{self, GrantId, HeadExtras};
 
 /// The call id of frames that are about no call.
 const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
@@ -21,8 +22,19 @@ pub(crate) struct Frame {
     message: Option<Message>,
     /// What stands behind them; for DATA, the piece.
     body: Body,
+    /// Boxed, because few frames have some, and all are moved.
+    grants: Option<Box<Grants>>,
     /// Whether its work request says that it is done.
     pub(crate) signal: Signal,
+}
+
+/// What a frame says about grants.
+#[derive(Debug)]
+enum Grants {
+    /// Beside a message.
+    Beside(HeadExtras),
+    /// It says nothing else.
+    Only(wire::Frame),
 }
 
 impl Frame {
@@ -32,7 +44,34 @@ impl Frame {
         let mut header = head::header(&message.head);
         header.metadata_len = length(message.metadata.len());
         header.body_len = length(body.len());
-        Self { header, message: Some(message), body, signal: Signal::No }
+        Self { header, message: Some(message), body, grants: None, signal: Signal::No }
+    }
+
+    /// A message without its body of `len` bytes, which is written.
+    pub(crate) fn head(message: Message, len: u32, extras: HeadExtras) -> Self {
+        let mut frame = Self::whole(message);
+        frame.header.flags = frame.header.flags.with(Flags::BODY_FOLLOWS);
+        frame.header.body_len = len;
+        frame.add(extras);
+        frame
+    }
+
+    /// A frame that is about grants.
+    pub(crate) fn of_grants(grants: wire::Frame) -> Self {
+        let header = grants.header();
+        let grants = Some(Box::new(Grants::Only(grants)));
+        Self { header, message: None, body: Body::new(), grants, signal: Signal::No }
+    }
+
+    /// Says besides that the grant for this reply is closed.
+    pub(super) fn decline(&mut self, unused: GrantId) {
+        self.add(HeadExtras { unused: Some(unused), ..HeadExtras::default() });
+    }
+
+    fn add(&mut self, extras: HeadExtras) {
+        let len = u16::try_from(extras.encoded_len()).expect("a handful of short TLVs");
+        self.header.tlv_len += len;
+        self.grants = Some(Box::new(Grants::Beside(extras)));
     }
 
     /// A piece of at most `max` bytes, and whether it is the last.
@@ -51,19 +90,22 @@ impl Frame {
             body_len: length(len),
             ..Header::new(Kind::Data, call)
         };
-        (Self { header, message: None, body, signal: Signal::No }, is_last)
+        (Self { header, message: None, body, grants: None, signal: Signal::No }, is_last)
     }
 
     /// The end of a body that is given up at `offset`.
     pub(super) fn aborted(call: CallId, offset: u32) -> Self {
         let header = Header { flags: Flags::ABORTED, aux: offset, ..Header::new(Kind::Data, call) };
-        Self { header, message: None, body: Body::new(), signal: Signal::No }
+        Self::bare(header)
     }
 
     /// A count of receives, alone.
     pub(super) fn credit() -> Self {
-        let header = Header::new(Kind::Credit, NO_CALL);
-        Self { header, message: None, body: Body::new(), signal: Signal::No }
+        Self::bare(Header::new(Kind::Credit, NO_CALL))
+    }
+
+    fn bare(header: Header) -> Self {
+        Self { header, message: None, body: Body::new(), grants: None, signal: Signal::No }
     }
 
     pub(super) fn call(&self) -> Option<CallId> {
@@ -95,6 +137,13 @@ impl Frame {
         out.put_slice(&self.header.encode());
         if let Some(message) = &self.message {
             head::encode_tlvs(&message.head, &mut out);
+        }
+        match self.grants.as_deref() {
+            Some(Grants::Beside(extras)) => extras.encode(&mut out),
+            Some(Grants::Only(frame)) => frame.encode_tlvs(&mut out),
+            None => {}
+        }
+        if let Some(message) = &self.message {
             out.put_slice(&message.metadata);
         }
         for segment in self.body.segments() {

@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use bytes::Buf;
 use verbwire_core::Error;
 use verbwire_core::buf::BodyReader;
-use verbwire_core::message::{CallId, Message};
+use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::wire::{HEADER_LEN, head};
 
 use super::frame::{self, Frame};
 use crate::decoder::class_of;
 use crate::proto::credit::Class;
+use crate::proto::rendezvous::wire::MAX_EXTRAS;
 
 /// Short messages in a row, while pieces wait. 4: a storage block goes out in as many pieces as it has
 /// pages of this many, and small calls still have most of the wire.
@@ -29,6 +30,8 @@ pub(crate) struct OutboundLimits {
     pub(crate) frame: usize,
     /// Longest body in one frame that the peer accepts, and longest piece.
     pub(crate) frame_body: usize,
+    /// Bodies that are longer are written. See `RdmaConfig::rendezvous_threshold`.
+    pub(crate) in_pieces: usize,
     /// Frames from this length on are signalled, each one. On iWARP, see [`ZERO_COPY`]; elsewhere never.
     pub(crate) signal_from: usize,
 }
@@ -45,7 +48,11 @@ pub(super) struct Queues {
     data: VecDeque<Unit>,
     /// Bodies whose heads are sent; the next piece is the first one's.
     bulk: VecDeque<Bulk>,
-    /// Bytes of bodies in `data` and `bulk`.
+    /// Messages in `data` whose bodies are to be written.
+    to_write: usize,
+    /// Messages whose bodies are being written, elsewhere.
+    written: usize,
+    /// Bytes of bodies in `data` and `bulk`, and of those that are being written.
     body_bytes: usize,
     /// Short messages since the last piece.
     in_a_row: u32,
@@ -78,6 +85,8 @@ impl Queues {
             control: VecDeque::new(),
             data: VecDeque::new(),
             bulk: VecDeque::new(),
+            to_write: 0,
+            written: 0,
             body_bytes: 0,
             in_a_row: 0,
         }
@@ -87,7 +96,10 @@ impl Queues {
     pub(super) fn has_room_for(&self, class: Class) -> bool {
         let OutboundLimits { messages, bytes, .. } = self.limits;
         match class {
-            Class::Data => self.data.len() + self.bulk.len() < messages && self.body_bytes < bytes,
+            Class::Data => {
+                let count = self.data.len() + self.bulk.len() + self.written;
+                count < messages && self.body_bytes < bytes
+            }
             Class::Control | Class::Credit(_) => self.control.len() < messages,
         }
     }
@@ -112,6 +124,7 @@ impl Queues {
             self.control.push_back(message);
         } else {
             self.body_bytes += message.body.len();
+            self.to_write += usize::from(self.limits.is_written(&message));
             self.data.push_back(Unit::Message(message));
         }
         Ok(())
@@ -121,12 +134,13 @@ impl Queues {
     /// ABORTED. Returns the bytes that will not be sent.
     pub(super) fn revoke(&mut self, call: CallId) -> usize {
         let limits = self.limits;
-        let mut given_up = 0;
+        let (mut given_up, mut to_write) = (0, self.to_write);
         self.data.retain(|unit| match unit {
             Unit::Message(message)
                 if message.head.call() == Some(call) && limits.goes_in_pieces(message) =>
             {
                 given_up += message.body.len();
+                to_write -= usize::from(limits.is_written(message));
                 false
             }
             _ => true,
@@ -137,7 +151,29 @@ impl Queues {
             self.data.push_back(Unit::Aborted { call, offset: bulk.offset });
         }
         self.body_bytes -= given_up;
+        self.to_write = to_write;
         given_up
+    }
+
+    /// The next message, if its body is to be written. Its room is taken until [`handle_written`](Self::handle_written).
+    pub(super) fn take_to_write(&mut self) -> Option<Message> {
+        if self.to_write == 0 {
+            return None;
+        }
+        let limits = self.limits;
+        let is_next =
+            |unit: &&Unit| matches!(unit, Unit::Message(message) if limits.is_written(message));
+        self.data.front().filter(is_next)?;
+        let Unit::Message(message) = self.data.pop_front()? else { return None };
+        self.to_write -= 1;
+        self.written += 1;
+        Some(message)
+    }
+
+    /// A body of so many bytes is written, or will not be.
+    pub(super) fn handle_written(&mut self, len: usize) {
+        self.written -= 1;
+        self.body_bytes -= len;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -178,7 +214,8 @@ impl Queues {
         Some((Class::Control, Frame::whole(self.control.pop_front()?)))
     }
 
-    /// The next whole frame in the order of data, or the head of a body that goes in pieces.
+    /// The next whole frame in the order of data, or the head of a body that goes in pieces. The front is no message
+    /// whose body is written: those were taken before.
     fn take_short(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
         let class = self.data.front()?.class();
         if !may_send(class) {
@@ -230,6 +267,19 @@ impl OutboundLimits {
         let len = message.body.len();
         // GOAWAY has no call to which pieces could belong; its words were cut to fit.
         message.head.call().is_some() && (len > self.frame_body || before + len > self.frame)
+    }
+
+    /// Whether the body is to be written: it is long, and what its head says besides fits a frame.
+    fn is_written(&self, message: &Message) -> bool {
+        let (is_call, len) = match message.head {
+            Head::Request { .. } | Head::Response { .. } => (true, message.body.len()),
+            _ => (false, 0),
+        };
+        is_call && len > self.in_pieces && self.goes_in_pieces(message) && {
+            let head = head::header(&message.head);
+            let before = HEADER_LEN + usize::from(head.tlv_len) + message.metadata.len();
+            before + MAX_EXTRAS <= self.frame
+        }
     }
 
     fn piece(&self) -> usize {

@@ -15,7 +15,11 @@ use verbwire_core::wire::{HEADER_LEN, Hello, Kind};
 
 use super::*;
 use crate::decoder::FrameDecoder;
+use crate::memory::Domain;
+use crate::pool::Sources;
 use crate::proto::credit::Windows;
+use crate::proto::rendezvous::{OwnerLimits, WriterLimits};
+use crate::rendezvous::RendezvousLimits;
 
 struct Anywhere;
 
@@ -39,6 +43,7 @@ fn limits() -> OutboundLimits {
         bytes: 128 << 10,
         frame: FRAME,
         frame_body: 1 << 20,
+        in_pieces: usize::MAX,
         signal_from: usize::MAX,
     }
 }
@@ -49,7 +54,20 @@ fn windows(data: u32, control: u32) -> Windows {
 
 fn outbound(peer: Windows, slots: u32) -> Outbound {
     let credits = Credits::new(peer, windows(8, 8));
-    Outbound::new(limits(), credits, SendQueue::new(slots))
+    Outbound::new(limits(), credits, SendQueue::new(slots), rendezvous())
+}
+
+/// Bodies that are written, of which these tests have none.
+fn rendezvous() -> Rendezvous {
+    let owner = OwnerLimits {
+        rts: 8,
+        advertised: 8,
+        quarantine: 1 << 20,
+        revoke_timeout: Duration::from_secs(2),
+    };
+    let writer = WriterLimits { chunk: 256 << 10, window: 2, rts: 8, advertised: 8, standing: 0 };
+    let limits = RendezvousLimits { owner, writer, max_sge: 6 };
+    Rendezvous::new(limits, (Sources::new(), Domain::unique()))
 }
 
 fn call(slot: u32) -> CallId {
@@ -156,9 +174,9 @@ fn a_body_that_is_given_up_ends_with_aborted_if_the_peer_knows_of_it() {
     push(&mut stage, request(2, 10 * FRAME));
     assert_eq!(next(&mut stage).len(), 3, "two heads and a piece");
     push(&mut stage, request(3, 10 * FRAME));
-    assert_eq!(stage.revoke(call(3)), Revoked::Body);
-    assert_eq!(stage.revoke(call(1)), Revoked::Body);
-    assert_eq!(stage.revoke(call(1)), Revoked::Nothing);
+    assert_eq!(stage.revoke(call(3), Instant::now()), Revoked::Body);
+    assert_eq!(stage.revoke(call(1), Instant::now()), Revoked::Body);
+    assert_eq!(stage.revoke(call(1), Instant::now()), Revoked::Nothing);
     stage.handle_received(Account { class: Class::Control, count: 1 }).expect("true");
     let mut frames = Vec::new();
     stage.next(&mut frames);
@@ -189,7 +207,7 @@ fn bodies_are_bounded_by_their_bytes() {
     let full = stage.push(Outgoing { message: request(2, 0), hints: SendHints::default() });
     assert!(matches!(full, Err(SendError::Full(_))));
     push(&mut stage, cancel(3));
-    assert_eq!(stage.revoke(call(1)), Revoked::Body);
+    assert_eq!(stage.revoke(call(1), Instant::now()), Revoked::Body);
     push(&mut stage, request(2, 128 << 10));
     while matches!(stage.next(&mut Vec::new()).0, Next::Post | Next::PostLast) {}
     assert!(stage.queues.is_empty() && stage.queues.has_room());
@@ -250,7 +268,8 @@ struct Side {
 
 impl Side {
     fn new(peer: Windows, own: Windows, slots: u32) -> Self {
-        let stage = Outbound::new(limits(), Credits::new(peer, own), SendQueue::new(slots));
+        let credits = Credits::new(peer, own);
+        let stage = Outbound::new(limits(), credits, SendQueue::new(slots), rendezvous());
         let hello = Hello {
             max_message_size: 1 << 20,
             max_frame_body: 1 << 20,

@@ -39,6 +39,26 @@ pub struct PoolSnapshot {
     pub wait_time: Duration,
 }
 
+impl PoolSnapshot {
+    /// Adds another pool.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.slab_bytes += other.slab_bytes;
+        self.limit_bytes += other.limit_bytes;
+        self.in_use_bytes += other.in_use_bytes;
+        self.pinned_bytes += other.pinned_bytes;
+        self.quarantined_bytes += other.quarantined_bytes;
+        self.leaked_bytes += other.leaked_bytes;
+        self.waiting += other.waiting;
+        self.registrations += other.registrations;
+        self.refusals += other.refusals;
+        self.copied_bytes += other.copied_bytes;
+        self.zeroed_bytes += other.zeroed_bytes;
+        self.waits += other.waits;
+        self.timeouts += other.timeouts;
+        self.wait_time += other.wait_time;
+    }
+}
+
 /// The counts of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Counts {

@@ -36,6 +36,20 @@ impl Sources {
         Lent::new(slab, domain, bytes.clone())
     }
 
+    /// Whether [`lend`](Self::lend) would lend these bytes.
+    pub fn holds(&self, domain: Domain, bytes: &Bytes) -> bool {
+        let address = bytes.as_ptr().addr() as u64;
+        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        let slab = slabs.range(..=address).next_back().and_then(|(_, slab)| slab.upgrade());
+        drop(slabs);
+        slab.is_some_and(|slab| {
+            let end = (address - slab.address()).checked_add(bytes.len() as u64);
+            !bytes.is_empty()
+                && end.is_some_and(|end| end <= slab.len() as u64)
+                && slab.keys_in(domain).is_some()
+        })
+    }
+
     /// Whether the memory of every slab is freed.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {

@@ -4,6 +4,7 @@ mod back_pressure;
 mod ending;
 mod establishing;
 mod faults;
+mod long;
 mod order;
 mod pair;
 mod raw;

@@ -17,7 +17,7 @@ use verbwire_core::transport::{
 use verbwire_core::wire::Hello;
 use verbwire_core::{Error, Target};
 use verbwire_rdma::fabric::{Fabric, FabricConfig, FabricHost, Profile};
-use verbwire_rdma::{BufferCounts, RdmaConfig, RdmaTransport};
+use verbwire_rdma::{BufferCounts, PoolCounts, RdmaConfig, RdmaTransport};
 
 pub(crate) const PROFILES: [Profile; 3] = [Profile::Rxe, Profile::Siw, Profile::Mlx5Like];
 
@@ -114,6 +114,12 @@ impl Net {
         for transport in &self.transports {
             let BufferCounts { total, free, leaked } = transport.buffers();
             assert_eq!((free, leaked), (total, 0), "seed {seed}");
+            let PoolCounts { staging, landing, granted_bytes, .. } = transport.pools();
+            for pool in [staging, landing] {
+                let amounts = (pool.in_use_bytes, pool.quarantined_bytes, pool.leaked_bytes);
+                assert_eq!((amounts, pool.waiting), ((0, 0, 0), 0), "seed {seed}");
+            }
+            assert_eq!(granted_bytes, 0, "seed {seed}");
         }
     }
 
@@ -147,7 +153,8 @@ pub(crate) fn request(slot: u32, body: Bytes) -> Message {
         call: call(slot),
         method: MethodId(1),
         path: None,
-        timeout: Duration::from_secs(1),
+        // Not before a test has ended: a body that comes later than that is thrown away.
+        timeout: Duration::from_secs(3600),
     };
     Message::with_body(head, Body::from(body))
 }

@@ -4,10 +4,6 @@
 #[derive(Debug)]
 pub struct Fenced(());
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "made by the engine where it takes frames of grants")
-)]
 impl Fenced {
     /// A FIN for this grant has been received on the queue pair that carries its Writes.
     pub(crate) fn by_fin() -> Self {
@@ -19,18 +15,10 @@ impl Fenced {
 #[derive(Debug)]
 pub struct GrantClosed(());
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "made by the engine where it takes frames of grants")
-)]
 impl GrantClosed {
-    /// An ABORT_ACK for this grant has been received on the queue pair that carries its Writes.
+    /// An ABORT_ACK for this grant, or a RESPONSE that closes it unused, has been received on the queue pair that
+    /// carries its Writes.
     pub(crate) fn by_abort_ack() -> Self {
-        Self(())
-    }
-
-    /// The grant was advertised in a REQUEST, and the RESPONSE did not use it.
-    pub(crate) fn by_response() -> Self {
         Self(())
     }
 

@@ -89,6 +89,16 @@ impl Open {
         self.buf.as_ref().expect(MOVED)
     }
 
+    /// A message is there, behind its FIN.
+    fn landed(self, offset: usize, len: usize) -> Result<Landed, OutOfGrant> {
+        let granted = self.target.len;
+        let Some(end) = offset.checked_add(len).filter(|end| *end <= granted) else {
+            self.close();
+            return Err(OutOfGrant { offset, len, granted });
+        };
+        Ok(Landed { open: self, range: offset..end })
+    }
+
     /// Back to the pool.
     fn close(mut self) {
         let buf = self.buf.take().expect(MOVED);
@@ -167,13 +177,7 @@ impl Granted {
     ///
     /// It is not within the grant.
     pub fn landed(self, _fin: Fenced, offset: usize, len: usize) -> Result<Landed, OutOfGrant> {
-        let granted = self.0.target.len;
-        let end = offset.checked_add(len).filter(|end| *end <= granted);
-        let Some(end) = end else {
-            self.0.close();
-            return Err(OutOfGrant { offset, len, granted });
-        };
-        Ok(Landed { open: self.0, range: offset..end })
+        self.0.landed(offset, len)
     }
 
     /// The grant is closed without a message.
@@ -208,6 +212,15 @@ impl Quarantined {
     /// The grant is closed; what the peer wrote is never looked at.
     pub fn release(mut self, _proof: GrantClosed) {
         self.open.take().expect(MOVED).close();
+    }
+
+    /// A message is there that is wanted after all: the grant was standing, and its revocation crossed the message.
+    ///
+    /// # Errors
+    ///
+    /// It is not within the grant.
+    pub fn landed(mut self, _fin: Fenced, offset: usize, len: usize) -> Result<Landed, OutOfGrant> {
+        self.open.take().expect(MOVED).landed(offset, len)
     }
 }
 

@@ -201,7 +201,7 @@ pub enum Fault {
         /// The limit.
         timeout: Duration,
     },
-    /// Too much memory waits for proofs.
+    /// Too much memory of this connection waits for proofs.
     #[error("{bytes} bytes of aborted grants wait for the peer, at most {cap} may")]
     QuarantineFull {
         /// Bytes in quarantine.
@@ -209,6 +209,9 @@ pub enum Fault {
         /// The limit.
         cap: u64,
     },
+    /// Too much memory of all connections of the device waits for proofs, this one's the last.
+    #[error("aborted grants of all connections of the device hold more than quarantine_cap")]
+    PoolQuarantineFull,
 }
 
 impl<R> Owner<R> {
@@ -331,6 +334,12 @@ impl<R> Owner<R> {
     /// The next RTS whose body will not come, by the peer's will or its deadline's.
     pub fn poll_dropped(&mut self) -> Option<RtsNumber> {
         self.dropped.pop_front()
+    }
+
+    /// Regions of grants that were given up and are not closed.
+    pub fn revoked_mut(&mut self) -> impl Iterator<Item = &mut R> {
+        let revoked = |given: &&mut Given<R>| given.state == State::Revoked;
+        self.grants.iter_mut().filter(revoked).map(|given| &mut given.region)
     }
 
     /// Whether a CTS is due.

@@ -71,6 +71,11 @@ impl<T> Slots<T> {
         })
     }
 
+    /// The same, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
+    }
+
     /// Entries in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()

@@ -23,6 +23,9 @@ const FIN_LEN: usize = 16;
 /// work request.
 pub const MAX_NAMES: usize = 15;
 
+/// Bytes of what a head says besides its message, at most: in a REQUEST, a FIN with a checksum and a grant.
+pub const MAX_EXTRAS: usize = 4 * TLV_HEADER_LEN + FIN_LEN + NUMBER_LEN + GRANT_LEN;
+
 /// The number of an RTS: its writer counts them on its connection, from 0. Wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RtsNumber(pub u32);
@@ -82,6 +85,33 @@ pub struct Grant {
 /// The CRC32C of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Crc(pub u32);
+
+impl Crc {
+    /// The checksum of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let next = |crc: u32, byte: &u8| {
+            CRC_OF_BYTE[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ (crc >> 8)
+        };
+        Self(!bytes.iter().fold(!0, next))
+    }
+}
+
+/// What each value of a byte does to a CRC32C: the polynomial 0x1edc6f41, its bits reversed.
+const CRC_OF_BYTE: [u32; 256] = {
+    let mut table = [0; 256];
+    let (mut byte, mut value) = (0, 0);
+    while byte < 256 {
+        let mut crc = value;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        (byte, value) = (byte + 1, value + 1);
+    }
+    table
+};
 
 /// What FIN says: the body is written, and where in the grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -25,6 +25,7 @@ use super::owner::take_names;
 use super::slots::{Slot, Slots};
 use super::wire::{Fin, Frame, Grant, GrantId, Name, Place, RtsNumber};
 
+mod look;
 mod peer;
 
 /// What bounds a [`Writer`].
@@ -231,6 +232,11 @@ impl<S> Writer<S> {
         self.transfers.find(id.0).map(|transfer| &transfer.source)
     }
 
+    /// The messages of all transfers that have not been given back.
+    pub fn sources(&self) -> impl Iterator<Item = (TransferId, &S)> {
+        self.transfers.iter().map(|(slot, transfer)| (TransferId(slot), &transfer.source))
+    }
+
     /// The next head with RTS; it is being posted.
     pub fn poll_announce(&mut self) -> Option<Announced> {
         if !self.may_announce() {
@@ -246,28 +252,36 @@ impl<S> Writer<S> {
         Some(Announced { transfer: id, rts, unused })
     }
 
-    /// The next Write; it is being posted.
-    pub fn poll_write(&mut self) -> Option<Chunk> {
+    /// What [`poll_write`](Self::poll_write) would give.
+    pub fn next_write(&self) -> Option<Chunk> {
         if !self.may_write() {
             return None;
         }
-        let id = self.turns.pop_front()?;
-        let transfer = self.transfers.find_mut(id.0).expect("ending takes it from the turns");
+        let id = *self.turns.front()?;
+        let transfer = self.transfers.find(id.0).expect("ending takes it from the turns");
         let Stage::Writing(grant) = transfer.stage else { return None };
         let (start, whole) = (transfer.posted, transfer.body.len.bytes());
         let len = (whole - start).min(self.limits.chunk);
         let before = u64::from(transfer.body.offset()) + u64::from(start);
-        transfer.posted += len;
+        let held = self.held.iter().find(|held| held.grant.id == grant)?;
+        let Place { address, rkey } = held.grant.place;
+        Some(Chunk { transfer: id, start, len, place: Place { address: address + before, rkey } })
+    }
+
+    /// The next Write; it is being posted.
+    pub fn poll_write(&mut self) -> Option<Chunk> {
+        let chunk = self.next_write()?;
+        let id = self.turns.pop_front()?;
+        let transfer = self.transfers.find_mut(id.0).expect("ending takes it from the turns");
+        transfer.posted += chunk.len;
         transfer.in_flight += 1;
         self.in_flight += 1;
-        let is_last = transfer.posted == whole;
-        if is_last {
+        if transfer.posted == transfer.body.len.bytes() {
             self.fins.push_back(id)
         } else {
             self.turns.push_back(id)
         }
-        let Place { address, rkey } = self.held_mut(grant)?.grant.place;
-        Some(Chunk { transfer: id, start, len, place: Place { address: address + before, rkey } })
+        Some(chunk)
     }
 
     /// The next FIN; it is being posted, behind the Writes of its body. The transfer's
@@ -303,36 +317,6 @@ impl<S> Writer<S> {
         let Transfer { source, stage, .. } = self.transfers.remove(id.0).expect("it ends once");
         let Stage::Ended(outcome) = stage else { return None };
         Some(Ended { source, outcome })
-    }
-
-    /// Whether [`poll_announce`](Self::poll_announce) has one.
-    pub fn has_announce(&self) -> bool {
-        !self.announces.is_empty() && self.may_announce()
-    }
-
-    /// Whether [`poll_write`](Self::poll_write) has one.
-    pub fn has_write(&self) -> bool {
-        !self.turns.is_empty() && self.may_write()
-    }
-
-    /// Whether [`poll_fin`](Self::poll_fin) has one.
-    pub fn has_fin(&self) -> bool {
-        !self.fins.is_empty()
-    }
-
-    /// Whether [`poll_abort_ack`](Self::poll_abort_ack) has one.
-    pub fn has_abort_ack(&self) -> bool {
-        !self.acks.is_empty()
-    }
-
-    /// Transfers whose sources are here.
-    pub fn transfers(&self) -> usize {
-        self.transfers.len()
-    }
-
-    /// Grants that are not closed.
-    pub fn open_grants(&self) -> usize {
-        self.held.len()
     }
 
     /// The grant that a body gets without asking, and the advertised one that it cannot use.

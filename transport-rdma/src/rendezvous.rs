@@ -1,0 +1,363 @@
+//! Long bodies on a connection: the two machines of [`proto::rendezvous`](crate::proto::rendezvous) with the memory
+//! and the messages that they are about.
+//!
+//! ```text
+//!   stage (under its lock)           driver                          device
+//!   Rendezvous ── settle ──────────► Granting ── Desk ─────────────► whose turn it is
+//!     Owner<Region>, Writer<Source>    waits for landing memory,     Landing, Staging: memory
+//!     heads whose bodies come          staging memory and time
+//! ```
+//!
+//! [`Rendezvous`] does no I/O, waits for nothing and drops no memory: what comes free is collected by the driver
+//! ([`Rendezvous::settle`]) and dropped without the lock. While no long body is under way it is not
+//! [busy](Rendezvous::is_busy), and nobody looks further.
+//!
+//! When the connection ends, the endpoint keeps it until its queue pair is destroyed. Nothing else proves that
+//! regions and sources are free.
+
+mod arrival;
+mod desk;
+mod granting;
+mod region;
+mod source;
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use verbwire_core::message::{CallId, Head, Message};
+
+use crate::memory::Domain;
+use crate::outbound::Frame;
+use crate::pool::{Sources, StagingBuf};
+use crate::proto::credit::Class;
+use crate::proto::rendezvous::wire::{self, GrantId, HeadExtras, RtsNumber};
+use crate::proto::rendezvous::{
+    BodyLen, Fault, HeadOf, Owner, OwnerLimits, TransferId, Via, Writer, WriterLimits,
+};
+
+pub(crate) use arrival::{Arrival, Came, LandedBody, LandingError, Placed};
+pub(crate) use desk::Desk;
+pub(crate) use granting::Granting;
+pub(crate) use region::Region;
+pub(crate) use source::{Source, Write};
+
+/// What bounds the long bodies of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RendezvousLimits {
+    pub(crate) owner: OwnerLimits,
+    pub(crate) writer: WriterLimits,
+    /// Runs of memory in one Write.
+    pub(crate) max_sge: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Rendezvous {
+    owner: Owner<Region>,
+    writer: Writer<Source>,
+    max_sge: usize,
+    /// What can be written from where it lies: memory that is registered with this domain.
+    registered: (Arc<Sources>, Domain),
+    /// Heads whose bodies have not come. As many as the owner has open RTSs; looked through.
+    arriving: Vec<Arriving>,
+    /// Grants that came with requests, for their replies.
+    offered: Vec<(CallId, GrantId)>,
+    /// RTSs for which nobody has asked for memory yet.
+    asking: Vec<Asking>,
+    /// RTSs that need no memory any more.
+    given_up: Vec<RtsNumber>,
+    /// What the next Write is staged in.
+    reserve: Option<StagingBuf>,
+    /// How long a reserve the next Write was found to need.
+    needs: Option<usize>,
+    fault: Option<Fault>,
+    is_busy: bool,
+}
+
+/// A message whose body is to come.
+#[derive(Debug)]
+struct Arriving {
+    rts: RtsNumber,
+    message: Message,
+    len: BodyLen,
+}
+
+/// An RTS that needs memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asking {
+    pub(crate) rts: RtsNumber,
+    pub(crate) len: BodyLen,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// The next Write.
+#[derive(Debug)]
+pub(crate) enum NextWrite {
+    /// None may be posted now.
+    Nothing,
+    /// It needs a reserve of so many bytes.
+    NeedsReserve(usize),
+    /// It is to be posted.
+    Write(Write),
+}
+
+/// What a [`Rendezvous`] has done with. Its memory is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) released: Vec<crate::proto::rendezvous::Released<Region>>,
+    /// Messages that nobody sends any more, or that are sent.
+    pub(crate) sources: Vec<Source>,
+    /// Messages whose bodies will not come.
+    pub(crate) heads: Vec<Message>,
+    pub(crate) asking: Vec<Asking>,
+    pub(crate) given_up: Vec<RtsNumber>,
+    /// Why the queue pair must be destroyed.
+    pub(crate) fault: Option<Fault>,
+    /// When to look again, if nothing else happens.
+    pub(crate) timeout: Option<Instant>,
+}
+
+impl Rendezvous {
+    pub(crate) fn new(limits: RendezvousLimits, registered: (Arc<Sources>, Domain)) -> Self {
+        Self {
+            owner: Owner::new(limits.owner),
+            writer: Writer::new(limits.writer),
+            max_sge: limits.max_sge,
+            registered,
+            arriving: Vec::new(),
+            offered: Vec::new(),
+            asking: Vec::new(),
+            given_up: Vec::new(),
+            reserve: None,
+            needs: None,
+            fault: None,
+            is_busy: false,
+        }
+    }
+
+    /// Whether a long body is under way, in either direction.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// A message with a long body is to be sent.
+    pub(crate) fn begin(&mut self, message: Message) {
+        self.is_busy = true;
+        let via = match message.head {
+            Head::Response { call, .. } => self.take_offer(call).map_or(Via::Ask, Via::Advertised),
+            _ => Via::Standing,
+        };
+        let (source, body) = Source::new(message);
+        self.writer.begin(source, body, via);
+    }
+
+    /// Closes the grant that came with this call's request, since its RESPONSE does not use it. The RESPONSE,
+    /// which is being posted, must say so.
+    pub(crate) fn decline(&mut self, call: CallId) -> Option<GrantId> {
+        let offer = self.take_offer(call)?;
+        self.writer.decline(offer)
+    }
+
+    fn take_offer(&mut self, call: CallId) -> Option<GrantId> {
+        let at = self.offered.iter().position(|(of, _)| *of == call)?;
+        Some(self.offered.swap_remove(at).1)
+    }
+
+    /// The call has ended on this side: nothing of it need be sent, or is wanted. Says whether that changed
+    /// anything.
+    pub(crate) fn revoke(&mut self, call: CallId, now: Instant) -> bool {
+        let of_call = |message: &Message| message.head.call() == Some(call);
+        let sending = self.writer.sources().find(|(_, source)| of_call(source.message()));
+        let sending = sending.map(|(transfer, _)| transfer);
+        sending.inspect(|transfer| self.writer.give_up(*transfer));
+        let offer = self.take_offer(call);
+        offer.inspect(|grant| self.writer.give_up_grant(*grant));
+        let at = self.arriving.iter().position(|arriving| of_call(&arriving.message));
+        if let Some(at) = at {
+            let rts = self.arriving[at].rts;
+            self.give_up(rts, now);
+        }
+        sending.is_some() || offer.is_some() || at.is_some()
+    }
+
+    /// A body is not wanted; the head that it belongs to, if it was to come.
+    pub(crate) fn give_up(&mut self, rts: RtsNumber, now: Instant) -> Option<Message> {
+        if let Err(fault) = self.owner.give_up(rts, now) {
+            self.fault.get_or_insert(fault);
+        }
+        self.asking.retain(|asking| asking.rts != rts);
+        self.given_up.push(rts);
+        self.take_head(rts).map(|arriving| arriving.message)
+    }
+
+    fn take_head(&mut self, rts: RtsNumber) -> Option<Arriving> {
+        let at = self.arriving.iter().position(|arriving| arriving.rts == rts)?;
+        Some(self.arriving.swap_remove(at))
+    }
+
+    /// There is memory for an RTS; its CTS is due. Gives the memory back if the RTS does not wait any more.
+    pub(crate) fn grant(&mut self, rts: RtsNumber, region: Region) -> Option<Region> {
+        let place = region.place();
+        self.owner.grant(rts, region, place).err()
+    }
+
+    /// Bodies that are to come.
+    pub(crate) fn open_bodies(&self) -> usize {
+        self.arriving.len()
+    }
+
+    /// Whether a frame or a Write is due.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_busy && (self.has_control() || self.has_data() || self.writer.has_write())
+    }
+
+    /// Whether there is a frame that `may_send` allows.
+    pub(crate) fn has_frame(&self, may_send: impl Fn(Class) -> bool) -> bool {
+        self.is_busy
+            && (self.has_control() && may_send(Class::Control)
+                || self.has_data() && may_send(Class::Data))
+    }
+
+    /// Whether a Write may be posted.
+    pub(crate) fn has_write(&self) -> bool {
+        self.is_busy && self.writer.has_write()
+    }
+
+    /// Whether Writes are posted whose completions are needed.
+    pub(crate) fn awaits_writes(&self) -> bool {
+        self.is_busy && self.writer.awaits_writes()
+    }
+
+    fn has_control(&self) -> bool {
+        self.writer.has_abort_ack() || self.owner.has_abort()
+    }
+
+    fn has_data(&self) -> bool {
+        self.owner.has_cts() || self.writer.has_fin() || self.writer.has_announce()
+    }
+
+    /// The next frame that `may_send` allows; it is being posted.
+    pub(crate) fn take_frame(
+        &mut self,
+        may_send: impl Fn(Class) -> bool,
+    ) -> Option<(Class, Frame)> {
+        if may_send(Class::Control) {
+            let aborts = self.writer.poll_abort_ack().or_else(|| self.owner.poll_abort());
+            if let Some(frame) = aborts {
+                return Some((Class::Control, Frame::of_grants(frame)));
+            }
+        }
+        if !may_send(Class::Data) {
+            return None;
+        }
+        if let Some(cts) = self.owner.poll_cts() {
+            return Some((Class::Data, Frame::of_grants(cts)));
+        }
+        let frame = self.take_fin().or_else(|| self.take_announce())?;
+        Some((Class::Data, frame))
+    }
+
+    fn take_fin(&mut self) -> Option<Frame> {
+        let written = self.writer.poll_fin()?;
+        let fin = written.fin;
+        match written.head {
+            HeadOf::Before => Some(Frame::of_grants(wire::Frame::Fin(fin))),
+            HeadOf::Now => {
+                let extras = HeadExtras { fin: Some(fin), ..HeadExtras::default() };
+                self.head(written.transfer, extras)
+            }
+        }
+    }
+
+    fn take_announce(&mut self) -> Option<Frame> {
+        let announced = self.writer.poll_announce()?;
+        let (rts, unused) = (Some(announced.rts), announced.unused);
+        self.head(announced.transfer, HeadExtras { rts, unused, ..HeadExtras::default() })
+    }
+
+    fn head(&self, transfer: TransferId, extras: HeadExtras) -> Option<Frame> {
+        self.writer.source(transfer).map(|source| source.head(extras))
+    }
+
+    /// The next Write; it is being posted.
+    pub(crate) fn take_write(&mut self) -> NextWrite {
+        let Some(next) = self.writer.next_write() else { return NextWrite::Nothing };
+        let Some(source) = self.writer.source(next.transfer) else { return NextWrite::Nothing };
+        let (sources, domain) = &self.registered;
+        let is_registered = |bytes: &bytes::Bytes| sources.holds(*domain, bytes);
+        let plan = source.plan((next.start, next.len), is_registered, self.max_sge);
+        let needed = plan.staged_len();
+        let reserve = self.reserve.take_if(|reserve| reserve.as_ref().len() >= needed);
+        if needed > 0 && reserve.is_none() {
+            self.needs = Some(needed);
+            return NextWrite::NeedsReserve(needed);
+        }
+        self.needs = None;
+        match self.writer.poll_write() {
+            Some(chunk) => NextWrite::Write(Write::new(chunk, plan, reserve)),
+            None => NextWrite::Nothing,
+        }
+    }
+
+    /// Memory for the next Write; gives back what it replaces.
+    pub(crate) fn set_reserve(&mut self, reserve: StagingBuf) -> Option<StagingBuf> {
+        self.needs = None;
+        self.reserve.replace(reserve)
+    }
+
+    /// How long a reserve the next Write waits for.
+    pub(crate) fn needed_reserve(&self) -> Option<usize> {
+        self.needs
+    }
+
+    /// A Write of this transfer is complete, or flushed.
+    pub(crate) fn handle_written(&mut self, transfer: TransferId) {
+        self.writer.handle_written(transfer);
+    }
+
+    /// Something arrived: the peer lives.
+    pub(crate) fn handle_arrival(&mut self, now: Instant) {
+        self.owner.handle_arrival(now);
+    }
+
+    /// Collects what is done with, and what is to be done by who may wait.
+    pub(crate) fn settle(&mut self, now: Instant, out: &mut Settled) {
+        if let Err(fault) = self.owner.handle_timeout(now) {
+            self.fault.get_or_insert(fault);
+        }
+        while let Some(rts) = self.owner.poll_dropped() {
+            out.heads.extend(self.take_head(rts).map(|arriving| arriving.message));
+            self.given_up.push(rts);
+        }
+        for region in self.owner.revoked_mut() {
+            if let Some(fault) = region.quarantine() {
+                self.fault.get_or_insert(fault);
+            }
+        }
+        self.collect(out);
+        out.asking.append(&mut self.asking);
+        out.given_up.append(&mut self.given_up);
+        self.offered.retain(|(_, grant)| self.writer.holds(*grant));
+        out.fault = self.fault.take();
+        out.timeout = self.owner.poll_timeout();
+        self.is_busy = self.owner.open_requests() > 0
+            || self.owner.open_grants() > 0
+            || self.writer.transfers() > 0
+            || self.writer.open_grants() > 0
+            || self.has_control();
+    }
+
+    fn collect(&mut self, out: &mut Settled) {
+        out.released.extend(std::iter::from_fn(|| self.owner.poll_released()));
+        out.sources.extend(std::iter::from_fn(|| self.writer.poll_ended()).map(|end| end.source));
+    }
+
+    /// The queue pair is destroyed: everything comes back.
+    pub(crate) fn release(mut self) {
+        self.owner.handle_destroyed();
+        self.writer.handle_destroyed();
+        let mut settled = Settled::default();
+        self.collect(&mut settled);
+        settled.released.into_iter().for_each(Region::release);
+    }
+}

@@ -1,0 +1,199 @@
+//! What a peer says about long bodies, and what becomes of it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use verbwire_core::buf::Body;
+use verbwire_core::message::{Head, Message};
+use verbwire_core::proto::deadlines::deadline_after;
+use verbwire_core::transport::Placement;
+
+use super::{Arriving, Asking, Region, Rendezvous};
+use crate::error::ReceiveError;
+use crate::pool::Isolation;
+use crate::proto::rendezvous::wire::{Crc, Fin, Frame, HeadExtras, RtsNumber};
+use crate::proto::rendezvous::{Arrived, BodyLen, Carrier, Violation};
+
+/// Something about long bodies that was received.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A head whose body waits.
+    Rts { message: Message, len: BodyLen, rts: RtsNumber, extras: HeadExtras },
+    /// A head whose body is written.
+    Written { message: Message, len: BodyLen, fin: Fin, extras: HeadExtras },
+    /// What a head says of grants besides. Its message is received like any other.
+    Beside { head: Head, extras: HeadExtras },
+    /// A frame of its own.
+    Frame(Frame),
+}
+
+/// What came of an arrival.
+#[derive(Debug)]
+pub(crate) enum Came {
+    /// Nothing that a user sees.
+    Nothing,
+    /// A head; its body has to be placed. So many bytes are arriving already.
+    Announced { message: Message, rts: RtsNumber, len: BodyLen, landing: usize },
+    /// A message. Whether it is to be placed has not been asked if its head came with the body.
+    Landed(Box<LandedBody>),
+}
+
+/// A message and the memory in which its body is.
+#[derive(Debug)]
+pub(crate) struct LandedBody {
+    pub(crate) message: Message,
+    pub(crate) placed: Placed,
+    pub(crate) len: BodyLen,
+    region: Region,
+    offset: u32,
+    crc: Option<Crc>,
+}
+
+/// Whether the placement hook was asked about a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placed {
+    Yes,
+    No,
+}
+
+impl Rendezvous {
+    /// Takes what was received.
+    ///
+    /// # Errors
+    ///
+    /// The peer may not send it.
+    pub(crate) fn handle(&mut self, arrival: Arrival, now: Instant) -> Result<Came, Violation> {
+        self.is_busy = true;
+        match arrival {
+            Arrival::Rts { message, len, rts, extras } => {
+                self.handle_extras(&message.head, extras)?;
+                let timeout = match message.head {
+                    Head::Request { timeout, .. } => Some(timeout),
+                    // The call's own deadline revokes it.
+                    _ => None,
+                };
+                self.handle_rts(message, (rts, len), timeout, now)
+            }
+            Arrival::Written { message, len, fin, extras } => {
+                self.handle_extras(&message.head, extras)?;
+                let carrier = match message.head {
+                    Head::Response { call, .. } => Carrier::Response(call, len),
+                    _ => Carrier::Request(len),
+                };
+                self.handle_fin(fin, carrier, Some(message))
+            }
+            Arrival::Beside { head, extras } => {
+                self.handle_extras(&head, extras)?;
+                Ok(Came::Nothing)
+            }
+            Arrival::Frame(Frame::Fin(fin)) => self.handle_fin(fin, Carrier::Frame, None),
+            Arrival::Frame(Frame::Cts { rts, grant }) => {
+                self.writer.handle_cts(rts, grant).map(|()| Came::Nothing)
+            }
+            Arrival::Frame(Frame::Abort(names)) => {
+                self.writer.handle_abort(&names).map(|()| Came::Nothing)
+            }
+            Arrival::Frame(Frame::AbortAck(names)) => {
+                self.owner.handle_abort_ack(&names).map(|()| Came::Nothing)
+            }
+        }
+    }
+
+    fn handle_extras(&mut self, head: &Head, extras: HeadExtras) -> Result<(), Violation> {
+        if let (Some(grant), Some(call)) = (extras.reply, head.call()) {
+            self.writer.handle_advertised(grant)?;
+            self.offered.push((call, grant.id));
+        }
+        extras.unused.map_or(Ok(()), |grant| self.owner.handle_unused(grant))
+    }
+
+    fn handle_rts(
+        &mut self,
+        message: Message,
+        (rts, len): (RtsNumber, BodyLen),
+        timeout: Option<Duration>,
+        now: Instant,
+    ) -> Result<Came, Violation> {
+        let deadline = timeout.map(|timeout| deadline_after(now, timeout));
+        self.owner.handle_rts(rts, len, deadline)?;
+        self.asking.push(Asking { rts, len, deadline });
+        let landing = self.arriving.iter().map(|arriving| arriving.len.bytes() as usize).sum();
+        Ok(Came::Announced { message, rts, len, landing })
+    }
+
+    /// The placement hook has answered for a head that was [announced](Came::Announced).
+    pub(crate) fn place(
+        &mut self,
+        (message, rts, len): (Message, RtsNumber, BodyLen),
+        placement: Placement,
+        now: Instant,
+    ) {
+        match placement {
+            Placement::Pool => self.arriving.push(Arriving { rts, message, len }),
+            _ => {
+                self.give_up(rts, now);
+            }
+        }
+    }
+
+    fn handle_fin(
+        &mut self,
+        fin: Fin,
+        carrier: Carrier,
+        head: Option<Message>,
+    ) -> Result<Came, Violation> {
+        let landed = match self.owner.handle_fin(fin, carrier)? {
+            Arrived::Landed(landed) => landed,
+            Arrived::Discarded => return Ok(Came::Nothing),
+        };
+        let arriving = landed.rts.and_then(|rts| self.take_head(rts));
+        let placed = if arriving.is_some() { Placed::Yes } else { Placed::No };
+        let message = arriving.map(|arriving| arriving.message).or(head);
+        let message = message.expect("the head of an RTS is kept as long as its request is open");
+        let (region, offset, len, crc) = (landed.region, landed.offset, landed.len, landed.crc);
+        let landed = LandedBody { message, placed, len, region, offset, crc };
+        Ok(Came::Landed(Box::new(landed)))
+    }
+}
+
+impl LandedBody {
+    /// The message with its body, copied out if the peer could still change it.
+    ///
+    /// # Errors
+    ///
+    /// The body is not what its checksum says, or there is no memory to copy it to.
+    pub(crate) fn receive(self, isolation: Isolation) -> Result<Message, LandingError> {
+        let len = self.len.bytes() as usize;
+        let bytes = self.region.landed(self.offset, len, isolation)?;
+        if let Some(expected) = self.crc {
+            let found = Crc::of(&bytes);
+            if found != expected {
+                return Err(ReceiveError::Crc { expected: expected.0, found: found.0 }.into());
+            }
+        }
+        let mut message = self.message;
+        message.body = Body::from(bytes);
+        Ok(message)
+    }
+}
+
+/// Why a body that has landed cannot be received.
+#[derive(Debug)]
+pub(crate) enum LandingError {
+    /// The peer's fault.
+    Violation(ReceiveError),
+    /// This machine's.
+    Memory(verbwire_core::Error),
+}
+
+impl From<ReceiveError> for LandingError {
+    fn from(error: ReceiveError) -> Self {
+        Self::Violation(error)
+    }
+}
+
+impl From<verbwire_core::Error> for LandingError {
+    fn from(error: verbwire_core::Error) -> Self {
+        Self::Memory(error)
+    }
+}

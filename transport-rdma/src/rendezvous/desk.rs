@@ -1,0 +1,170 @@
+//! The desk of a device: which connection may grant landing memory next.
+//!
+//! Owns the [`GrantScheduler`] and knows how to reach the connections that wait. Its lock is taken alone: whoever is
+//! admitted is told after it is released.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use verbwire_core::transport::driver::DriverSignal;
+
+use crate::pool::Tenant;
+use crate::proto::grants::{Admission, GrantLimits, GrantScheduler};
+use crate::proto::rendezvous::BodyLen;
+use crate::proto::rendezvous::wire::RtsNumber;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    scheduler: GrantScheduler<Tenant, RtsNumber>,
+    seats: Vec<Arc<Seat>>,
+}
+
+/// A connection's place at the desk.
+#[derive(Debug)]
+struct Seat {
+    tenant: Tenant,
+    driver: Arc<DriverSignal>,
+    admitted: Mutex<Vec<(RtsNumber, Admitted)>>,
+}
+
+/// The right to grant, once. Dropped, somebody else has it.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    desk: Arc<Desk>,
+    /// `None` only when `self` is about to drop.
+    admission: Option<Admission>,
+}
+
+/// A connection's hold on its seat.
+#[derive(Debug)]
+pub(crate) struct Client {
+    desk: Arc<Desk>,
+    seat: Arc<Seat>,
+}
+
+impl Desk {
+    pub(crate) fn new(limits: GrantLimits) -> Arc<Self> {
+        let inner = Inner { scheduler: GrantScheduler::new(limits), seats: Vec::new() };
+        Arc::new(Self { inner: Mutex::new(inner) })
+    }
+
+    /// A seat for a connection whose driver is woken when it is admitted.
+    pub(crate) fn sit_down(self: &Arc<Self>, tenant: Tenant, driver: Arc<DriverSignal>) -> Client {
+        let seat = Arc::new(Seat { tenant, driver, admitted: Mutex::default() });
+        self.lock().seats.push(Arc::clone(&seat));
+        Client { desk: Arc::clone(self), seat }
+    }
+
+    /// Bytes that are granted, as they count.
+    pub(crate) fn granted(&self) -> u64 {
+        self.lock().scheduler.granted()
+    }
+
+    /// Changes the queue, and tells whoever may grant by that.
+    fn change(self: &Arc<Self>, change: impl FnOnce(&mut Inner)) {
+        let mut admitted = Vec::new();
+        {
+            let mut inner = self.lock();
+            change(&mut inner);
+            while let Some((tenant, rts, admission)) = inner.scheduler.poll_admitted() {
+                let seat = inner.seats.iter().find(|seat| seat.tenant == tenant).cloned();
+                admitted.push((seat, rts, admission));
+            }
+        }
+        for (seat, rts, admission) in admitted {
+            let admission = Admitted { desk: Arc::clone(self), admission: Some(admission) };
+            // Who has left its seat is not in the queue; should it be, the drop makes room again.
+            if let Some(seat) = seat {
+                seat.admitted().push((rts, admission));
+                seat.driver.wake();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Client {
+    /// Takes a place in the queue.
+    pub(crate) fn ask(&self, rts: RtsNumber, len: BodyLen) {
+        let tenant = self.seat.tenant;
+        self.desk.change(|inner| inner.scheduler.request(tenant, rts, len.grant_len()));
+    }
+
+    /// Leaves the queue. Nothing happens if it was admitted.
+    pub(crate) fn withdraw(&self, rts: RtsNumber) {
+        let tenant = self.seat.tenant;
+        self.desk.change(|inner| inner.scheduler.withdraw(tenant, &rts));
+    }
+
+    /// What was admitted since the last time.
+    pub(crate) fn take_admitted(&self) -> Vec<(RtsNumber, Admitted)> {
+        mem::take(&mut self.seat.admitted())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let tenant = self.seat.tenant;
+        self.desk.change(|inner| {
+            inner.scheduler.remove(tenant);
+            inner.seats.retain(|seat| seat.tenant != tenant);
+        });
+        // Not under any lock: each makes room for others.
+        drop(self.take_admitted());
+    }
+}
+
+impl Seat {
+    fn admitted(&self) -> MutexGuard<'_, Vec<(RtsNumber, Admitted)>> {
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        if let Some(admission) = self.admission.take() {
+            self.desk.change(|inner| inner.scheduler.release(admission));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn len(bytes: u32) -> BodyLen {
+        BodyLen::new(bytes).expect("not 0")
+    }
+
+    fn numbers(client: &Client) -> Vec<u32> {
+        client.take_admitted().iter().map(|(rts, _)| rts.0).collect()
+    }
+
+    #[test]
+    fn who_closes_a_grant_or_leaves_makes_room_for_others() {
+        let desk = Desk::new(GrantLimits { granted: 1 << 20, window: 1 << 20 });
+        let [one, two] = [(); 2].map(|()| desk.sit_down(Tenant::unique(), Arc::default()));
+        one.ask(RtsNumber(0), len(1 << 20));
+        let first = one.take_admitted();
+        assert_eq!(first.len(), 1);
+        two.ask(RtsNumber(7), len(1 << 20));
+        assert_eq!(numbers(&two), [], "all is granted");
+        drop(first);
+        // Admitted, and gone by the drop of what it was told.
+        assert_eq!(numbers(&two), [7]);
+        one.ask(RtsNumber(1), len(1 << 20));
+        two.ask(RtsNumber(8), len(1 << 20));
+        drop(one);
+        assert_eq!(numbers(&two), [8], "an admission that nobody has taken is given on");
+        assert_eq!(desk.granted(), 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! Long bodies, which are written into memory of their receiver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use verbwire_core::message::Message;
+use verbwire_core::transport::Flush;
+use verbwire_core::{Code, Executed, message::Head};
+use verbwire_rdma::Peers;
+
+use crate::pair::{
+    Net, Nothing, PROFILES, call, drive, exact, pattern, receive_all, request, send, slot,
+};
+
+/// Writes that a run has carried, over both hosts.
+pub(crate) fn writes(net: &Net) -> u64 {
+    net.fabric.counters().writes
+}
+
+pub(crate) fn response(slot: u32, body: Bytes) -> Message {
+    let head = Head::Response { call: call(slot), code: Code::Ok, executed: Executed::Yes };
+    Message::with_body(head, body.into())
+}
+
+fn trusting() -> verbwire_rdma::RdmaConfig {
+    let mut config = exact();
+    config.peers = Peers::Trusted;
+    config
+}
+
+const LENGTHS: [usize; 9] = [
+    8 << 10,
+    (32 << 10) - 1,
+    32 << 10,
+    (32 << 10) + 1,
+    (256 << 10) - 4096,
+    256 << 10,
+    (256 << 10) + 1,
+    (1 << 20) + 7,
+    5 << 20,
+];
+
+#[tokio::test(start_paused = true)]
+async fn long_bodies_arrive_both_ways_and_in_between_short_ones() {
+    for profile in PROFILES {
+        for configs in [[exact(), exact()], [trusting(), trusting()]] {
+            let net = Net::with(profile, 1, configs);
+            let (near, far) = net.pair().await;
+            let echo = {
+                let far = Arc::clone(&far);
+                tokio::spawn(async move {
+                    for message in receive_all(&far, 2 * LENGTHS.len()).await {
+                        let answer = response(slot(&message), message.body.into_bytes());
+                        send(&far, answer, Flush::Batch).await.expect("open");
+                    }
+                    drive(far).await
+                })
+            };
+            for (number, len) in (0..).zip(LENGTHS) {
+                let [long, short] = [2 * number, 2 * number + 1];
+                send(&near, request(long, pattern(long, len)), Flush::Now).await.expect("open");
+                send(&near, request(short, pattern(short, 9)), Flush::Batch).await.expect("open");
+            }
+            let mut replies = receive_all(&near, 2 * LENGTHS.len()).await;
+            replies.sort_by_key(slot);
+            for reply in replies {
+                let number = slot(&reply);
+                let len = if number.is_multiple_of(2) { LENGTHS[number as usize / 2] } else { 9 };
+                let expected = pattern(number, len);
+                assert!(reply.body.into_bytes() == expected, "{len} bytes over {profile:?}");
+            }
+            assert!(writes(&net) > 20, "long bodies are written");
+            net.close([&near, &far]).await;
+            echo.await.expect("no panic");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_refused_is_not_written() {
+    for profile in PROFILES {
+        let net = Net::new(profile, 1);
+        let (near, far) = net.pair_placing(Nothing).await;
+        let sender = tokio::spawn(drive(Arc::clone(&near)));
+        send(&near, request(1, pattern(1, 1 << 20)), Flush::Now).await.expect("open");
+        send(&near, request(2, pattern(2, 9)), Flush::Now).await.expect("open");
+        assert_eq!(slot(&receive_all(&far, 1).await[0]), 2);
+        let receiver = tokio::spawn(drive(Arc::clone(&far)));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(writes(&net), 0);
+        net.close([&near, &far]).await;
+        sender.await.expect("no panic");
+        receiver.await.expect("no panic");
+    }
+}
