@@ -10,6 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use crate::config::RdmaConfig;
 use crate::memory::{Domain, Lent, Pool, Slab};
@@ -20,13 +21,38 @@ use crate::reactor::{ReactorCounts, Reactors, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Desk;
 
+/// What all devices of a transport send from.
+pub(crate) struct Memory {
+    /// Registered memory, by address.
+    sources: Arc<Sources>,
+    /// What users allocate. A pool apart from the transport's own, so that users who hold all of it cannot keep replies
+    /// from going out.
+    users: Staging,
+}
+
+impl Memory {
+    /// Memory that grows where `reaper` runs work.
+    pub(crate) fn new(config: &RdmaConfig, reaper: &Arc<dyn Reaper>) -> Arc<Self> {
+        let sources = Sources::new();
+        let users = Staging::new(config.staging, Arc::clone(&sources), Arc::clone(reaper));
+        Arc::new(Self { sources, users })
+    }
+
+    /// The users' pool.
+    pub(crate) fn users(&self) -> &Staging {
+        &self.users
+    }
+}
+
 /// A device with its slabs and reactors.
 pub(crate) struct Device {
     nic: Arc<dyn Nic>,
     slabs: Mutex<Slabs>,
     reactors: Reactors,
     domain: Domain,
-    sources: Arc<Sources>,
+    memory: Arc<Memory>,
+    /// Errs once the users' memory is registered here.
+    attached: watch::Receiver<()>,
     /// Where the transport copies what it cannot send from where it lies.
     staging: Staging,
     landing: Landing,
@@ -46,6 +72,8 @@ struct Slabs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolCounts {
+    /// What users have allocated. `copied_bytes` is 0.
+    pub users: PoolSnapshot,
     /// Where the transport copies what it cannot send from where it lies. `copied_bytes` are these copies.
     pub staging: PoolSnapshot,
     /// Where peers write to. `copied_bytes` are copies of what untrusted peers have written.
@@ -66,26 +94,37 @@ pub struct BufferCounts {
 }
 
 impl Device {
-    /// A device whose pools can be found in `sources`, and grow where `reaper` runs work.
+    /// A device that sends from `memory`. Its pools grow where `reaper` runs work.
     pub(crate) fn new(
         nic: Arc<dyn Nic>,
         config: &RdmaConfig,
-        sources: &Arc<Sources>,
+        memory: &Arc<Memory>,
         reaper: &Arc<dyn Reaper>,
     ) -> Self {
-        let domain = Domain::unique();
+        let (domain, sources) = (Domain::unique(), &memory.sources);
         let staging = Staging::new(config.staging, Arc::clone(sources), Arc::clone(reaper));
         let attached = staging.attach(domain, Arc::clone(&nic));
         attached.expect("there is no slab yet that could be refused");
+        let attached = attach(memory, (domain, Arc::clone(&nic)), &**reaper);
         let (sources, reaper) = (Arc::clone(sources), Arc::clone(reaper));
-        let with = (domain, Arc::clone(&nic));
-        let landing = Landing::new(config.landing, with, Arc::clone(&sources), reaper);
+        let landing = Landing::new(config.landing, (domain, Arc::clone(&nic)), sources, reaper);
         let desk = Desk::new(GrantLimits {
             granted: config.granted_bytes,
             window: config.written_bytes(),
         });
         let (slabs, reactors) = (Mutex::default(), Reactors::default());
-        Self { nic, slabs, reactors, domain, sources, staging, landing, desk }
+        let memory = Arc::clone(memory);
+        Self { nic, slabs, reactors, domain, memory, attached, staging, landing, desk }
+    }
+
+    /// Waits until the users' memory that was there before is registered with the device.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub(crate) async fn ready(&self) {
+        let mut attached = self.attached.clone();
+        while attached.changed().await.is_ok() {}
     }
 
     /// Its protection domain.
@@ -95,7 +134,7 @@ impl Device {
 
     /// Where memory that it can send from is found.
     pub(crate) fn sources(&self) -> &Arc<Sources> {
-        &self.sources
+        &self.memory.sources
     }
 
     pub(crate) fn staging(&self) -> &Staging {
@@ -112,7 +151,7 @@ impl Device {
 
     /// Lends bytes to the NIC, if they lie in memory that is registered with it.
     pub(crate) fn lend(&self, bytes: &Bytes) -> Option<Lent> {
-        self.sources.lend(self.domain, bytes)
+        self.memory.sources.lend(self.domain, bytes)
     }
 
     pub(crate) fn nic(&self) -> &Arc<dyn Nic> {
@@ -177,6 +216,29 @@ impl Device {
     fn slabs(&self) -> MutexGuard<'_, Slabs> {
         self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.memory.users.detach(self.domain);
+    }
+}
+
+/// Registers the users' memory with a device, which takes a millisecond for each slab that is there.
+fn attach(
+    memory: &Arc<Memory>,
+    (domain, nic): (Domain, Arc<dyn Nic>),
+    reaper: &dyn Reaper,
+) -> watch::Receiver<()> {
+    let (attaching, attached) = watch::channel(());
+    let memory = Arc::clone(memory);
+    reaper.run(Box::new(move || {
+        if let Err(error) = memory.users.attach(domain, nic) {
+            tracing::warn!(%error, "a device refuses allocated memory: it is copied before it is sent");
+        }
+        drop(attaching);
+    }));
+    attached
 }
 
 /// A connection's slab. Dropped, it serves another connection if all its buffers are back.

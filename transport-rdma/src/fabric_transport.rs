@@ -14,6 +14,7 @@
 //! Who connects does so from a host named `client`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
@@ -22,10 +23,11 @@ use verbwire_core::transport::{Accepting, BoxFuture, Established, Listener, Loca
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
 use crate::config::RdmaConfig;
+use crate::device::Memory;
 use crate::fabric::{Fabric, FabricConfig, FabricHost};
 use crate::memory::Poison;
 use crate::rdma::RdmaTransport;
-use crate::reaper::InPlace;
+use crate::reaper::{InPlace, Reaper};
 
 /// The scheme of these targets.
 const SCHEME: &str = "fabric";
@@ -58,15 +60,21 @@ impl RdmaTransport {
 }
 
 /// The transport of `fabric://net/host:port` targets.
-#[derive(Debug, Clone, Default)]
+///
+/// Each connection has a device of its own; what is allocated is registered with all of them.
+#[derive(Clone)]
 pub struct FabricTransport {
     config: RdmaConfig,
+    memory: Arc<Memory>,
 }
 
 impl FabricTransport {
     /// A transport with these settings.
-    pub fn new(config: RdmaConfig) -> Self {
-        Self { config }
+    pub fn new(mut config: RdmaConfig) -> Self {
+        config.poison = Poison::WhileNicOwns;
+        let reaper: Arc<dyn Reaper> = Arc::new(InPlace);
+        let memory = Memory::new(&config, &reaper);
+        Self { config, memory }
     }
 
     /// Gives a fabric a name, so that targets can name it. The test that made it still decides its seed, its
@@ -87,7 +95,21 @@ impl FabricTransport {
     }
 
     fn over(&self, net: &Net, host: &str) -> RdmaTransport {
-        RdmaTransport::over_fabric(&net.fabric.host(host), self.config.clone())
+        let memory = (Arc::new(InPlace) as Arc<dyn Reaper>, Arc::clone(&self.memory));
+        let cm = net.fabric.host(host).cm();
+        RdmaTransport::with_memory(SCHEME, cm, memory, self.config.clone())
+    }
+}
+
+impl Default for FabricTransport {
+    fn default() -> Self {
+        Self::new(RdmaConfig::default())
+    }
+}
+
+impl fmt::Debug for FabricTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FabricTransport").field(&self.memory.users().snapshot()).finish()
     }
 }
 
@@ -122,8 +144,8 @@ impl Transport for FabricTransport {
         })
     }
 
-    fn alloc(&self, len: usize, _deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
-        Box::pin(std::future::ready(Buffer::zeroed(len)))
+    fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
+        Box::pin(self.memory.users().alloc(len, deadline))
     }
 }
 

@@ -15,12 +15,12 @@ use verbwire_core::{Buffer, Error, ErrorKind, Target};
 use crate::config::{Peers, RdmaConfig, WINDOW};
 use crate::connection::RdmaConnection;
 use crate::decoder::FrameDecoder;
-use crate::device::{BufferCounts, Device, PoolCounts};
+use crate::device::{BufferCounts, Device, Memory, PoolCounts};
 use crate::endpoint::Endpoint;
 use crate::handshake::{self, Side};
 use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, Wire};
 use crate::outbound::{Outbound, OutboundLimits, ZERO_COPY};
-use crate::pool::{Isolation, Sources};
+use crate::pool::Isolation;
 use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
@@ -49,8 +49,7 @@ struct Shared {
     devices: Mutex<Vec<Arc<Device>>>,
     /// Memory of bodies that come in pieces.
     landing: Arc<LandingPool>,
-    /// Registered memory of all devices.
-    sources: Arc<Sources>,
+    memory: Arc<Memory>,
     reaper: Arc<dyn Reaper>,
 }
 
@@ -63,10 +62,22 @@ impl RdmaTransport {
         config: RdmaConfig,
     ) -> Self {
         let config = config.in_range();
+        let reaper: Arc<dyn Reaper> = Arc::new(reaper);
+        let memory = Memory::new(&config, &reaper);
+        Self::with_memory(scheme, cm, (reaper, memory), config)
+    }
+
+    /// The same with memory that was allocated before.
+    pub(crate) fn with_memory(
+        scheme: &'static str,
+        cm: Arc<dyn Cm>,
+        (reaper, memory): (Arc<dyn Reaper>, Arc<Memory>),
+        config: RdmaConfig,
+    ) -> Self {
+        let config = config.in_range();
         let landing = Arc::new(LandingPool::new(config.kept_landing_bytes));
-        let reaper = Arc::new(reaper);
-        let (devices, sources) = (Mutex::default(), Sources::new());
-        let shared = Shared { scheme, config, devices, landing, sources, reaper };
+        let devices = Mutex::default();
+        let shared = Shared { scheme, config, devices, landing, memory, reaper };
         Self { cm, shared: Arc::new(shared) }
     }
 
@@ -79,7 +90,8 @@ impl RdmaTransport {
 
     /// Its memory for long bodies.
     pub fn pools(&self) -> PoolCounts {
-        let mut counts = PoolCounts::default();
+        let users = self.shared.memory.users().snapshot();
+        let mut counts = PoolCounts { users, ..PoolCounts::default() };
         self.shared.devices().iter().for_each(|device| device.count_pools(&mut counts));
         counts
     }
@@ -124,16 +136,15 @@ impl Transport for RdmaTransport {
         })
     }
 
-    fn alloc(&self, len: usize, _deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
-        // Eager messages are copied into a frame, so that registered memory would gain nothing.
-        Box::pin(std::future::ready(Buffer::zeroed(len)))
+    fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
+        Box::pin(self.shared.memory.users().alloc(len, deadline))
     }
 }
 
 impl RdmaTransport {
     async fn connect_qp(&self, target: &Target, hello: &Hello) -> Result<Opened, Error> {
         let resolved = self.cm.resolve(target.address()).await?;
-        let mut opened = self.shared.open(&resolved.nic())?;
+        let mut opened = self.shared.open(&resolved.nic()).await?;
         let greeting = Greeting { nonce: hello.connection };
         let qp = Arc::clone(opened.endpoint.qp());
         let connected = resolved.connect(qp, greeting.encode()).await?;
@@ -164,8 +175,9 @@ impl Opened {
 
 impl Shared {
     /// A queue pair of `nic` with its receives posted.
-    fn open(&self, nic: &Arc<dyn Nic>) -> Result<Opened, Error> {
+    async fn open(&self, nic: &Arc<dyn Nic>) -> Result<Opened, Error> {
         let device = self.device(nic);
+        device.ready().await;
         let (endpoint, destroyed) = Endpoint::open(&device, &self.config, &self.reaper)?;
         Ok(Opened { device, endpoint, destroyed, addresses: Default::default() })
     }
@@ -177,7 +189,7 @@ impl Shared {
         }
         devices.retain(|device| !device.nic().is_gone());
         let nic = Arc::clone(nic);
-        let device = Arc::new(Device::new(nic, &self.config, &self.sources, &self.reaper));
+        let device = Arc::new(Device::new(nic, &self.config, &self.memory, &self.reaper));
         devices.push(Arc::clone(&device));
         device
     }
@@ -324,7 +336,7 @@ impl Accepting for Accepted {
         Box::pin(async move {
             let Self { request, greeting, shared } = *self;
             let peer = request.peer();
-            let mut opened = match shared.open(&request.nic()) {
+            let mut opened = match shared.open(&request.nic()).await {
                 Ok(opened) => opened,
                 Err(error) => {
                     request.reject(refusal("the server is out of queue pairs or memory"));

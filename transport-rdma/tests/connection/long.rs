@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use verbwire_core::message::Message;
-use verbwire_core::transport::Flush;
+use verbwire_core::transport::{Flush, Transport};
 use verbwire_core::{Code, Executed, message::Head};
 use verbwire_rdma::Peers;
 
@@ -74,6 +75,53 @@ async fn long_bodies_arrive_both_ways_and_in_between_short_ones() {
             net.close([&near, &far]).await;
             echo.await.expect("no panic");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_allocated_is_written_from_there_and_read_where_it_landed() {
+    for profile in PROFILES {
+        let net = Net::with(profile, 1, [trusting(), trusting()]);
+        let deadline = Instant::now() + Duration::from_secs(1);
+        // Before anything is connected.
+        let mut buffer = net.transports[0].alloc(1 << 20, deadline).await.expect("room");
+        buffer.copy_from_slice(&pattern(1, 1 << 20));
+        let payload = buffer.freeze();
+        let (near, far) = net.pair().await;
+        let driver = tokio::spawn(drive(Arc::clone(&near)));
+        let mut message = request(1, Bytes::from_static(b"head"));
+        message.body.push(payload);
+        send(&near, message, Flush::Now).await.expect("open");
+        let received = receive_all(&far, 1).await.remove(0).body.into_bytes();
+        assert!(received[4..] == pattern(1, 1 << 20) && &received[..4] == b"head");
+        let place = received[4..].as_ptr().addr();
+        assert_eq!(place % 4096, 0, "the longest segment lies on a page");
+        let [sender, receiver] = [0, 1].map(|at| net.transports[at].pools());
+        assert_eq!(sender.staging.copied_bytes, 4, "the head and nothing else");
+        assert_eq!(receiver.landing.copied_bytes, 0);
+        drop(received);
+        net.close([&near, &far]).await;
+        driver.await.expect("no panic");
+        assert_eq!(net.transports[0].pools().users.in_use_bytes, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_repeat_register_nothing() {
+    for profile in PROFILES {
+        let net = Net::new(profile, 1);
+        let (near, far) = net.pair().await;
+        let driver = tokio::spawn(drive(Arc::clone(&near)));
+        let mut registrations = Vec::new();
+        for number in 0..20 {
+            send(&near, request(number, pattern(number, 1 << 20)), Flush::Now).await.expect("open");
+            let received = receive_all(&far, 1).await.remove(0);
+            assert!(received.body.into_bytes() == pattern(number, 1 << 20));
+            registrations.push(net.fabric.counters().registrations);
+        }
+        assert_eq!(registrations[1], registrations[19]);
+        net.close([&near, &far]).await;
+        driver.await.expect("no panic");
     }
 }
 
