@@ -206,7 +206,12 @@ impl VerbsQp {
 
     /// To INIT on the port that the connection manager found.
     pub(super) fn init(&self, id: &CmId) -> Result<(), CallError> {
-        self.step(id, ibv_qp_state::IBV_QPS_INIT, |_, _| {})
+        self.step(id, ibv_qp_state::IBV_QPS_INIT, |attributes, mask| {
+            // On the connecting side the kernel has no connection yet, and gives no rights.
+            if has(mask, Mask::IBV_QP_ACCESS_FLAGS) {
+                attributes.qp_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+            }
+        })
     }
 
     /// To RTR and RTS, with what the connection manager agreed on.
