@@ -101,7 +101,9 @@ impl Outbound {
         if let Some(rendezvous) = &mut self.rendezvous {
             rendezvous.settle(now, out);
         }
-        out.sources.iter().for_each(|source| self.queues.handle_written(source.len()));
+        if self.end.is_none() {
+            out.sources.iter().for_each(|source| self.queues.handle_written(source.len()));
+        }
         if !out.sources.is_empty() && self.queues.has_room() {
             mem::take(&mut self.waiting)
         } else {

@@ -42,7 +42,7 @@ impl Service for Echo {
 }
 
 /// A client of an echo server, and the server's task.
-async fn echo(net: &Net) -> (Client, tokio::task::JoinHandle<()>) {
+pub(crate) async fn echo(net: &Net) -> (Client, tokio::task::JoinHandle<()>) {
     let transport = |index: usize| Arc::new(net.transports[index].clone()) as Arc<dyn Transport>;
     let target = Target::new("fabric", "far:7");
     let builder = Server::builder().add_service(Echo).random(Random::from_seed(1));
@@ -58,7 +58,7 @@ async fn echo(net: &Net) -> (Client, tokio::task::JoinHandle<()>) {
 }
 
 /// Polls `call` once, lets everything else take `steps` steps, and drops it. Whether it was over by then.
-async fn drop_after<F: Future + Unpin>(mut call: F, steps: usize) -> bool {
+pub(crate) async fn drop_after<F: Future + Unpin>(mut call: F, steps: usize) -> bool {
     let mut over = poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx).is_ready())).await;
     for number in 0..steps {
         if over {

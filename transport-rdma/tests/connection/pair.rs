@@ -114,8 +114,16 @@ impl Net {
         for transport in &self.transports {
             let BufferCounts { total, free, leaked } = transport.buffers();
             assert_eq!((free, leaked), (total, 0), "seed {seed}");
-            let PoolCounts { staging, landing, granted_bytes, .. } = transport.pools();
-            for pool in [staging, landing] {
+        }
+        self.assert_pools_idle();
+    }
+
+    /// Asserts that no memory for long bodies is in use, while connections live.
+    pub(crate) fn assert_pools_idle(&self) {
+        let seed = self.fabric.seed();
+        for transport in &self.transports {
+            let PoolCounts { users, staging, landing, granted_bytes, .. } = transport.pools();
+            for pool in [users, staging, landing] {
                 let amounts = (pool.in_use_bytes, pool.quarantined_bytes, pool.leaked_bytes);
                 assert_eq!((amounts, pool.waiting), ((0, 0, 0), 0), "seed {seed}");
             }

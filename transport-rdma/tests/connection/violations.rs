@@ -10,7 +10,7 @@ use verbwire_core::wire::{Header, Kind};
 use crate::pair::{End, Everything, Net, PROFILES, call, receive, send, side};
 use crate::raw::Raw;
 
-async fn end_and_raw(net: &Net) -> (End, Raw) {
+pub(crate) async fn end_and_raw(net: &Net) -> (End, Raw) {
     let mut listener = net.listen().await;
     let address = listener.local_target().address().to_owned();
     let (end, raw) = tokio::join!(
