@@ -15,6 +15,7 @@ use crate::transport::{Path, Transport};
 pub struct Request<T> {
     message: T,
     timeout: Option<Duration>,
+    expected_reply: Option<u64>,
     received: Option<Received>,
 }
 
@@ -55,7 +56,7 @@ impl ConnectionOrigin {
 impl<T> Request<T> {
     /// A request without options: the channel's default timeout applies.
     pub fn new(message: T) -> Self {
-        Self { message, timeout: None, received: None }
+        Self { message, timeout: None, expected_reply: None, received: None }
     }
 
     /// The message.
@@ -75,8 +76,8 @@ impl<T> Request<T> {
 
     /// Another message with the same options and origin.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Request<U> {
-        let Self { message, timeout, received } = self;
-        Request { message: change(message), timeout, received }
+        let Self { message, timeout, expected_reply, received } = self;
+        Request { message: change(message), timeout, expected_reply, received }
     }
 
     /// Another message with the same options and origin, unless `change` fails.
@@ -84,8 +85,8 @@ impl<T> Request<T> {
         self,
         change: impl FnOnce(T) -> Result<U, E>,
     ) -> Result<Request<U>, E> {
-        let Self { message, timeout, received } = self;
-        Ok(Request { message: change(message)?, timeout, received })
+        let Self { message, timeout, expected_reply, received } = self;
+        Ok(Request { message: change(message)?, timeout, expected_reply, received })
     }
 
     /// Sets how long the call may take, from the moment the client method is called.
@@ -98,6 +99,18 @@ impl<T> Request<T> {
     /// The timeout that was set, if one was.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
+    }
+
+    /// Says that the encoded reply will have at most `bytes` bytes, as far as the caller knows. Over RDMA, memory for a
+    /// long reply then goes out with the request, and the reply needs no round trip for it. A longer reply is no
+    /// error. Takes the place of the method's `expected_reply_size`.
+    pub fn expect_reply(&mut self, bytes: u64) {
+        self.expected_reply = Some(bytes);
+    }
+
+    /// The length of the reply, if one was set.
+    pub fn expected_reply(&self) -> Option<u64> {
+        self.expected_reply
     }
 
     /// In a handler: when the call must be done. `None` on a request that was not received.
@@ -136,7 +149,7 @@ impl<T> Request<T> {
     }
 
     pub(crate) fn received(message: T, received: Received) -> Self {
-        Self { message, timeout: None, received: Some(received) }
+        Self { message, timeout: None, expected_reply: None, received: Some(received) }
     }
 }
 

@@ -168,12 +168,21 @@ pub struct Outgoing {
 pub struct SendHints {
     /// Whether more is likely to be sent at once.
     pub flush: Flush,
+    /// For a REQUEST: the length that its reply's body is expected to have at most, in bytes. A transport may have
+    /// memory for it ready, so that a long reply needs no round trip for that.
+    pub expected_reply: Option<u64>,
 }
 
 impl SendHints {
     /// Hints with this flush rule.
     pub fn flush(flush: Flush) -> Self {
-        Self { flush }
+        Self { flush, expected_reply: None }
+    }
+
+    /// The same with the length of the reply.
+    #[must_use]
+    pub fn expecting(self, expected_reply: Option<u64>) -> Self {
+        Self { expected_reply, ..self }
     }
 }
 

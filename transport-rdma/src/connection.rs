@@ -24,7 +24,9 @@ use verbwire_core::message::CallId;
 use verbwire_core::transport::driver::DriverSignal;
 use verbwire_core::transport::post::{Posted, Staged};
 use verbwire_core::transport::stall::Stall;
-use verbwire_core::transport::{BoxFuture, Connection, Flush, Incoming, Outgoing, Path, SendError};
+use verbwire_core::transport::{
+    BoxFuture, Connection, Flush, Incoming, Outgoing, Path, SendError, SendHints,
+};
 use verbwire_core::{Error, ErrorKind};
 
 use crate::error::ReceiveError;
@@ -32,7 +34,7 @@ use crate::outbound::{EndKind, NextPost, Outbound, Revoked, Standing};
 use crate::poster::{Poster, Role, SendQueue};
 use crate::reactor::Awaited;
 use crate::receiver::{Progress, Receiver};
-use crate::rendezvous::Granting;
+use crate::rendezvous::{Granting, Offer, Offers};
 
 /// Batches of completions in one poll. 16: half a thousand frames; then other tasks have their turn.
 const ROUNDS: usize = 16;
@@ -43,6 +45,7 @@ pub(crate) struct RdmaConnection {
     /// `None` once the connection has ended.
     inbound: Mutex<Option<Inbound>>,
     driver: Arc<DriverSignal>,
+    offers: Offers,
     /// Errs once the queue pair is destroyed.
     destroyed: watch::Receiver<()>,
     path: Path,
@@ -80,7 +83,7 @@ impl RdmaConnection {
     pub(crate) fn new(
         outbound: Outbound,
         poster: Poster,
-        (receiver, granting): (Receiver, Granting),
+        (receiver, granting, offers): (Receiver, Granting, Offers),
         (driver, destroyed): (Arc<DriverSignal>, watch::Receiver<()>),
         path: Path,
         stall_timeout: Duration,
@@ -91,6 +94,7 @@ impl RdmaConnection {
             queue: SendQueue::new(outbound, poster),
             inbound: Mutex::new(Some(inbound)),
             driver,
+            offers,
             destroyed,
             path,
         }
@@ -150,7 +154,9 @@ impl RdmaConnection {
         let before = received.len();
         self.drive_posts(inbound, cx);
         for _ in 0..ROUNDS {
-            let Standing { ended, is_busy } = self.queue.with_staged(|staged| staged.standing());
+            let Standing { ended, is_busy, replies } =
+                self.queue.with_staged(|staged| staged.standing());
+            inbound.receiver.watch_replies(replies);
             match ended {
                 Some((EndKind::Closed, cause)) => return Poll::Ready(Err(cause)),
                 Some((EndKind::Broken, cause)) => inbound.receiver.lost(cause),
@@ -298,8 +304,16 @@ impl RdmaConnection {
 
 impl Connection for RdmaConnection {
     fn try_send(&self, outgoing: Outgoing) -> Result<(), SendError> {
-        let flush = outgoing.hints.flush;
-        self.queue.with_staged(|staged| staged.push(outgoing))?;
+        let SendHints { flush, expected_reply, .. } = outgoing.hints;
+        match expected_reply.and_then(|len| self.offers.make(len)) {
+            None => self.queue.with_staged(|staged| staged.push(outgoing))?,
+            Some(offer) => {
+                let (pushed, offer) =
+                    self.queue.with_staged(|staged| staged.push_offering(outgoing, offer));
+                offer.into_iter().for_each(Offer::take_back);
+                pushed?;
+            }
+        }
         if flush == Flush::Batch || self.driver.is_due() {
             self.driver.write_soon();
         } else if self.post(Role::Caller) == Posted::Blocked {

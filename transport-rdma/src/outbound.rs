@@ -31,7 +31,8 @@ use crate::decoder::{Account, class_of};
 use crate::nic::Signal;
 use crate::proto::credit::{Class, Credits, FalseCredit, Window};
 use crate::proto::send_queue::SendQueue;
-use crate::rendezvous::Rendezvous;
+use crate::receiver::Replies;
+use crate::rendezvous::{Offer, Rendezvous};
 
 pub(crate) use frame::Frame;
 use queues::Queues;
@@ -79,6 +80,7 @@ pub(crate) struct Standing {
     pub(crate) ended: Option<(EndKind, Error)>,
     /// See [`Rendezvous::is_busy`].
     pub(crate) is_busy: bool,
+    pub(crate) replies: Replies,
 }
 
 /// What revoking a call changed.
@@ -132,6 +134,23 @@ impl Outbound {
         Self { queues, rendezvous, credits, slots, signal_from, waiting: Vec::new(), end: None }
     }
 
+    /// Stages a REQUEST with memory for its reply; gives back the memory if it is not needed.
+    pub(crate) fn push_offering(
+        &mut self,
+        outgoing: Outgoing,
+        offer: Offer,
+    ) -> (Result<(), SendError>, Option<Offer>) {
+        let call = outgoing.message.head.call();
+        let pushed = self.push(outgoing);
+        match (call, &mut self.rendezvous) {
+            (Some(call), Some(rendezvous)) if pushed.is_ok() => {
+                rendezvous.offer(call, offer);
+                (pushed, None)
+            }
+            _ => (pushed, Some(offer)),
+        }
+    }
+
     /// Stages a message.
     pub(crate) fn push(&mut self, outgoing: Outgoing) -> Result<(), SendError> {
         if let Some(end) = &self.end {
@@ -152,7 +171,11 @@ impl Outbound {
     /// How the stage is now.
     pub(crate) fn standing(&self) -> Standing {
         let ended = self.ended().map(|(how, cause)| (how, cause.clone()));
-        Standing { ended, is_busy: self.is_busy() }
+        let replies = match self.rendezvous.as_ref().is_some_and(Rendezvous::has_advertised) {
+            true => Replies::Watched,
+            false => Replies::Ignored,
+        };
+        Standing { ended, is_busy: self.is_busy(), replies }
     }
 
     /// Whether long bodies are under way.
@@ -301,7 +324,7 @@ impl Outbound {
             return Some(frame);
         }
         let taken = self.queues.take(|class| self.credits.may_send(class));
-        let taken = taken.map(|(class, frame)| (class, self.with_declined(frame)));
+        let taken = taken.map(|(class, frame)| (class, self.with_grants(frame)));
         taken.or_else(|| {
             let window = self.credits.poll_credit()?;
             Some((Class::Credit(window), Frame::credit()))

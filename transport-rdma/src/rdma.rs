@@ -20,7 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::handshake::{self, Side};
 use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, Wire};
 use crate::outbound::{Outbound, OutboundLimits, ZERO_COPY};
-use crate::pool::Isolation;
+use crate::pool::{Isolation, Tenant};
 use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
@@ -29,7 +29,7 @@ use crate::proto::send_queue::SendQueue;
 use crate::reactor::ReactorCounts;
 use crate::reaper::Reaper;
 use crate::receiver::Receiver;
-use crate::rendezvous::{Granting, Rendezvous, RendezvousLimits};
+use crate::rendezvous::{Granting, Offers, Rendezvous, RendezvousLimits};
 
 /// Messages over the queue pairs of one connection manager.
 ///
@@ -218,12 +218,15 @@ impl Shared {
         };
         let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement, isolation);
         let driver = Arc::default();
-        let granting = Granting::new(Arc::clone(&device), &driver);
+        let tenant = Tenant::unique();
+        let granting = Granting::new(Arc::clone(&device), tenant, &driver);
+        let threshold = self.config.rendezvous_threshold;
+        let offers = Offers::new(Arc::clone(&device), tenant, threshold);
         let poster = Poster::new(endpoint, device);
         let connection = RdmaConnection::new(
             outbound,
             poster,
-            (receiver, granting),
+            (receiver, granting, offers),
             (driver, destroyed),
             path,
             self.config.stall_timeout,

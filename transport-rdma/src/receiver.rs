@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 use verbwire_core::Error;
-use verbwire_core::message::{CallId, Message};
+use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::transport::{Announced, Incoming, Placement, PlacementHook};
 
 use crate::decoder::{Account, FrameDecoder};
@@ -40,6 +40,7 @@ pub(crate) struct Receiver {
     decoder: FrameDecoder,
     placement: Arc<dyn PlacementHook>,
     isolation: Isolation,
+    replies: Replies,
     awaited: Awaited,
     /// Memory for batches.
     completions: Vec<Wc>,
@@ -48,6 +49,14 @@ pub(crate) struct Receiver {
     accounts: Vec<Account>,
     written: Written,
     end: Option<End>,
+}
+
+/// Whether the stage is told of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// A grant is out for one at least.
+    Watched,
+    Ignored,
 }
 
 /// Why nothing more is received. Found behind messages, it is reported by the poll after theirs.
@@ -88,6 +97,7 @@ impl Receiver {
             decoder,
             placement,
             isolation,
+            replies: Replies::Ignored,
             awaited: Awaited::No,
             completions: Vec::with_capacity(BATCH),
             buffers: Vec::with_capacity(BATCH),
@@ -101,6 +111,11 @@ impl Receiver {
     /// See [`FrameDecoder::revoke`].
     pub(crate) fn revoke(&mut self, call: CallId) {
         self.decoder.revoke(call);
+    }
+
+    /// Says whether the stage is to be told of replies that come.
+    pub(crate) fn watch_replies(&mut self, replies: Replies) {
+        self.replies = replies;
     }
 
     /// See [`Endpoint::keep`].
@@ -249,8 +264,12 @@ impl Receiver {
             }
             Err(violation) => return self.violated(violation.into()),
         }
+        let before = received.len();
         if let Some(arrival) = self.decoder.take_arrival() {
             self.arrived(arrival, queue, received);
+        }
+        if self.replies == Replies::Watched {
+            tell_replies(&received[before.saturating_sub(1)..], queue);
         }
     }
 
@@ -285,6 +304,15 @@ impl Receiver {
             Ok(_unwanted) => {}
             Err(LandingError::Violation(violation)) => self.violated(violation.into()),
             Err(LandingError::Memory(error)) => self.lost(error),
+        }
+    }
+}
+
+/// Tells the stage of replies that are here, so that no grant that was advertised for one outlives it.
+fn tell_replies(received: &[Incoming], queue: &SendQueue) {
+    for incoming in received {
+        if let Head::Response { call, .. } | Head::Cancelled { call, .. } = incoming.message.head {
+            queue.with_staged(|staged| staged.reply_came(call, Instant::now()));
         }
     }
 }

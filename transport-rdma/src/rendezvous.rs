@@ -18,6 +18,7 @@
 mod arrival;
 mod desk;
 mod granting;
+mod offer;
 mod region;
 mod source;
 
@@ -32,12 +33,13 @@ use crate::pool::{Sources, StagingBuf};
 use crate::proto::credit::Class;
 use crate::proto::rendezvous::wire::{self, GrantId, HeadExtras, RtsNumber};
 use crate::proto::rendezvous::{
-    BodyLen, Fault, HeadOf, Owner, OwnerLimits, TransferId, Via, Writer, WriterLimits,
+    BodyLen, Fault, HeadOf, Owner, OwnerLimits, Released, TransferId, Via, Writer, WriterLimits,
 };
 
 pub(crate) use arrival::{Arrival, Came, LandedBody, LandingError, Placed};
 pub(crate) use desk::Desk;
 pub(crate) use granting::Granting;
+pub(crate) use offer::{Offer, Offers};
 pub(crate) use region::Region;
 pub(crate) use source::{Source, Write};
 
@@ -62,6 +64,12 @@ pub(crate) struct Rendezvous {
     arriving: Vec<Arriving>,
     /// Grants that came with requests, for their replies.
     offered: Vec<(CallId, GrantId)>,
+    /// Memory for replies whose REQUESTs are not posted.
+    offers: Vec<(CallId, Offer)>,
+    /// Grants that went out with REQUESTs.
+    advertised: Vec<(CallId, GrantId)>,
+    /// Memory that was offered and of which the peer was not told.
+    untold: Vec<Released<Region>>,
     /// RTSs for which nobody has asked for memory yet.
     asking: Vec<Asking>,
     /// RTSs that need no memory any more.
@@ -104,7 +112,7 @@ pub(crate) enum NextWrite {
 /// What a [`Rendezvous`] has done with. Its memory is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    pub(crate) released: Vec<crate::proto::rendezvous::Released<Region>>,
+    pub(crate) released: Vec<Released<Region>>,
     /// Messages that nobody sends any more, or that are sent.
     pub(crate) sources: Vec<Source>,
     /// Messages whose bodies will not come.
@@ -126,6 +134,9 @@ impl Rendezvous {
             registered,
             arriving: Vec::new(),
             offered: Vec::new(),
+            offers: Vec::new(),
+            advertised: Vec::new(),
+            untold: Vec::new(),
             asking: Vec::new(),
             given_up: Vec::new(),
             reserve: None,
@@ -177,7 +188,23 @@ impl Rendezvous {
             let rts = self.arriving[at].rts;
             self.give_up(rts, now);
         }
-        sending.is_some() || offer.is_some() || at.is_some()
+        let advertised = self.drop_offer(call) | self.revoke_advertised(call, now);
+        sending.is_some() || offer.is_some() || at.is_some() || advertised
+    }
+
+    /// The reply of a call is here, or will not come: its grant is wanted back, if the peer has not closed it.
+    pub(crate) fn revoke_advertised(&mut self, call: CallId, now: Instant) -> bool {
+        let Some(at) = self.advertised.iter().position(|(of, _)| *of == call) else { return false };
+        let (_, grant) = self.advertised.swap_remove(at);
+        if let Err(fault) = self.owner.revoke(grant, now) {
+            self.fault.get_or_insert(fault);
+        }
+        true
+    }
+
+    /// Whether a grant is out for a reply that has not come.
+    pub(crate) fn has_advertised(&self) -> bool {
+        !self.advertised.is_empty()
     }
 
     /// A body is not wanted; the head that it belongs to, if it was to come.
@@ -275,7 +302,9 @@ impl Rendezvous {
         self.head(announced.transfer, HeadExtras { rts, unused, ..HeadExtras::default() })
     }
 
-    fn head(&self, transfer: TransferId, extras: HeadExtras) -> Option<Frame> {
+    fn head(&mut self, transfer: TransferId, extras: HeadExtras) -> Option<Frame> {
+        let call = self.writer.source(transfer)?.message().head.call();
+        let extras = self.with_offer(call, extras);
         self.writer.source(transfer).map(|source| source.head(extras))
     }
 
@@ -344,10 +373,12 @@ impl Rendezvous {
             || self.owner.open_grants() > 0
             || self.writer.transfers() > 0
             || self.writer.open_grants() > 0
+            || self.has_offers()
             || self.has_control();
     }
 
     fn collect(&mut self, out: &mut Settled) {
+        out.released.append(&mut self.untold);
         out.released.extend(std::iter::from_fn(|| self.owner.poll_released()));
         out.sources.extend(std::iter::from_fn(|| self.writer.poll_ended()).map(|end| end.source));
     }
@@ -356,6 +387,7 @@ impl Rendezvous {
     pub(crate) fn release(mut self) {
         self.owner.handle_destroyed();
         self.writer.handle_destroyed();
+        std::mem::take(&mut self.offers).into_iter().for_each(|(_, offer)| offer.take_back());
         let mut settled = Settled::default();
         self.collect(&mut settled);
         settled.released.into_iter().for_each(Region::release);

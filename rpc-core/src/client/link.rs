@@ -47,6 +47,8 @@ pub(super) struct Unsent {
     pub(super) path: &'static str,
     pub(super) body: Body,
     pub(super) deadline: Instant,
+    /// See [`SendHints`].
+    pub(super) expected_reply: Option<u64>,
 }
 
 /// Why a call did not begin at once.
@@ -170,7 +172,7 @@ impl Shared {
     }
 
     fn start_in_slot(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
-        let Unsent { method, path, body, deadline } = unsent;
+        let Unsent { method, path, body, deadline, expected_reply } = unsent;
         let timeout = deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
             return Err(NotStarted::Failed(expired_before_sending()));
@@ -187,8 +189,8 @@ impl Shared {
             timeout,
         };
         let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
-        let outgoing =
-            Outgoing { message: Message::with_body(head, body), hints: SendHints::flush(flush) };
+        let hints = SendHints::flush(flush).expecting(expected_reply);
+        let outgoing = Outgoing { message: Message::with_body(head, body), hints };
         match self.connection.try_send(outgoing) {
             Ok(()) => {
                 if begun.timer == Timer::Rearm {
@@ -204,6 +206,7 @@ impl Shared {
                         path,
                         body: outgoing.message.body,
                         deadline,
+                        expected_reply,
                     }),
                     SendError::Closed(cause) => NotStarted::Failed(cause.to_status(Executed::No)),
                 })

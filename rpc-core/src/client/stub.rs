@@ -54,28 +54,30 @@ impl Client {
     {
         let body = Prost.encode(request.get_ref());
         let started = match &self.channel.0 {
-            Way::Link(link) => self.remote(link, method, request.timeout(), body),
+            Way::Link(link) => self.remote(link, method, &request, body),
             Way::InProcess(service) => self.in_process(service, method, request.timeout(), body),
         };
         Call::new(started.unwrap_or_else(|status| Kind::Failed(Some(status))))
     }
 
-    fn remote(
+    fn remote<Req>(
         &self,
         link: &Arc<Link>,
         method: usize,
-        timeout: Option<Duration>,
+        request: &Request<Req>,
         body: Body,
     ) -> Result<Kind, Status> {
-        let path = self.service.methods[method].path;
+        let descriptor = &self.service.methods[method];
+        let path = descriptor.path;
         check_path(path)?;
         link.shared().check_size(body.len())?;
-        let timeout = timeout.unwrap_or(link.default_timeout());
+        let timeout = request.timeout().unwrap_or(link.default_timeout());
         let unsent = Unsent {
             method: self.numbers.method(method),
             path,
             body,
             deadline: deadline_after(Instant::now(), timeout),
+            expected_reply: request.expected_reply().or(descriptor.expected_reply_size),
         };
         Ok(Kind::Remote(RemoteCall::new(Arc::clone(link), unsent)))
     }

@@ -4,12 +4,13 @@ use bytes::{Buf, BufMut, Bytes};
 use verbwire_core::buf::{Body, BodyReader};
 use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::wire::header::Flags;
+use verbwire_core::wire::tlv::TLV_HEADER_LEN;
 use verbwire_core::wire::{HEADER_LEN, Header, Kind, cut, head};
 use verbwire_core::{Error, ErrorKind};
 
 use super::queues::OutboundLimits;
 use crate::nic::Signal;
-use crate::proto::rendezvous::wire::{self, GrantId, HeadExtras};
+use crate::proto::rendezvous::wire::{self, GRANT_LEN, Grant, GrantId, HeadExtras};
 
 /// The call id of frames that are about no call.
 const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
@@ -61,6 +62,14 @@ impl Frame {
         let header = grants.header();
         let grants = Some(Box::new(Grants::Only(grants)));
         Self { header, message: None, body: Body::new(), grants, signal: Signal::No }
+    }
+
+    /// Bytes that [`offer`](Self::offer) adds.
+    pub(super) const OFFER_LEN: usize = TLV_HEADER_LEN + GRANT_LEN;
+
+    /// Says besides where the reply may be written.
+    pub(super) fn offer(&mut self, grant: Grant) {
+        self.add(HeadExtras { reply: Some(grant), ..HeadExtras::default() });
     }
 
     /// Says besides that the grant for this reply is closed.

@@ -6,7 +6,7 @@ use std::mem;
 use std::task::Waker;
 
 use tokio::time::Instant;
-use verbwire_core::message::Message;
+use verbwire_core::message::{CallId, Message};
 use verbwire_core::transport::Placement;
 use verbwire_core::wire::Kind;
 
@@ -156,14 +156,33 @@ impl Outbound {
         rendezvous.take_frame(|class| self.credits.may_send(class))
     }
 
-    /// A RESPONSE says if it does not use the grant that came with its request.
-    pub(super) fn with_declined(&mut self, mut frame: Frame) -> Frame {
-        let busy = self.rendezvous.as_mut().filter(|rendezvous| rendezvous.is_busy());
-        if let (Kind::Response, Some(rendezvous)) = (frame.header.kind, busy)
-            && let Some(unused) = rendezvous.decline(frame.header.call)
-        {
-            frame.decline(unused);
+    /// A RESPONSE says if it does not use the grant that came with its request, and a REQUEST offers one.
+    pub(super) fn with_grants(&mut self, mut frame: Frame) -> Frame {
+        let room = self.queues.frame_len() - frame.len();
+        let Some(rendezvous) = self.rendezvous.as_mut().filter(|rendezvous| rendezvous.is_busy())
+        else {
+            return frame;
+        };
+        let call = frame.header.call;
+        match frame.header.kind {
+            Kind::Response => {
+                let unused = rendezvous.decline(call);
+                unused.into_iter().for_each(|unused| frame.decline(unused));
+            }
+            Kind::Request if rendezvous.has_offers() && room >= Frame::OFFER_LEN => {
+                let offer = rendezvous.advertise(call);
+                offer.into_iter().for_each(|grant| frame.offer(grant));
+            }
+            // Nothing is said of it, and it comes back with the call.
+            _ => {}
         }
         frame
+    }
+
+    /// A call's reply is here without having used the grant that its REQUEST brought.
+    pub(crate) fn reply_came(&mut self, call: CallId, now: Instant) {
+        if let Some(rendezvous) = &mut self.rendezvous {
+            rendezvous.revoke_advertised(call, now);
+        }
     }
 }

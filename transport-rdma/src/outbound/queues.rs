@@ -92,6 +92,11 @@ impl Queues {
         }
     }
 
+    /// Longest frame.
+    pub(super) fn frame_len(&self) -> usize {
+        self.limits.frame
+    }
+
     /// Whether a message of this class is taken.
     pub(super) fn has_room_for(&self, class: Class) -> bool {
         let OutboundLimits { messages, bytes, .. } = self.limits;

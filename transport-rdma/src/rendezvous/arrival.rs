@@ -76,6 +76,8 @@ impl Rendezvous {
             }
             Arrival::Written { message, len, fin, extras } => {
                 self.handle_extras(&message.head, extras)?;
+                let call = message.head.call();
+                self.advertised.retain(|(of, _)| Some(*of) != call);
                 let carrier = match message.head {
                     Head::Response { call, .. } => Carrier::Response(call, len),
                     _ => Carrier::Request(len),

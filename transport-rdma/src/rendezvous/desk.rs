@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbwire_core::transport::driver::DriverSignal;
 
 use crate::pool::Tenant;
-use crate::proto::grants::{Admission, GrantLimits, GrantScheduler};
+use crate::proto::grants::{Admission, GrantLimits, GrantScheduler, Unasked};
 use crate::proto::rendezvous::BodyLen;
 use crate::proto::rendezvous::wire::RtsNumber;
 
@@ -59,6 +59,12 @@ impl Desk {
         let seat = Arc::new(Seat { tenant, driver, admitted: Mutex::default() });
         self.lock().seats.push(Arc::clone(&seat));
         Client { desk: Arc::clone(self), seat }
+    }
+
+    /// The right to grant memory for a reply of `len` bytes that nobody has asked for, if there is room and nobody waits.
+    pub(crate) fn admit_reply(self: &Arc<Self>, len: BodyLen) -> Option<Admitted> {
+        let admission = self.lock().scheduler.admit_unasked(len.grant_len(), Unasked::Reply);
+        admission.map(|admission| Admitted { desk: Arc::clone(self), admission: Some(admission) })
     }
 
     /// Bytes that are granted, as they count.

@@ -50,8 +50,7 @@ struct Waiting {
 }
 
 impl Granting {
-    pub(crate) fn new(device: Arc<Device>, driver: &Arc<DriverSignal>) -> Self {
-        let tenant = Tenant::unique();
+    pub(crate) fn new(device: Arc<Device>, tenant: Tenant, driver: &Arc<DriverSignal>) -> Self {
         let client = device.desk().sit_down(tenant, Arc::clone(driver));
         Self {
             device,

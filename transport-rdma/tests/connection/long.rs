@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 use verbwire_core::message::Message;
-use verbwire_core::transport::{Flush, Transport};
+use verbwire_core::transport::{Flush, Outgoing, SendHints, Transport};
 use verbwire_core::{Code, Executed, message::Head};
 use verbwire_rdma::Peers;
 
 use crate::pair::{
-    Net, Nothing, PROFILES, call, drive, exact, pattern, receive_all, request, send, slot,
+    End, Net, Nothing, PROFILES, call, drive, exact, pattern, receive_all, request, send, slot,
 };
 
 /// Writes that a run has carried, over both hosts.
@@ -140,5 +140,93 @@ async fn a_body_that_is_refused_is_not_written() {
         net.close([&near, &far]).await;
         sender.await.expect("no panic");
         receiver.await.expect("no panic");
+    }
+}
+
+/// A REQUEST that says how long its reply will be.
+async fn ask(end: &End, slot: u32, len: u64) {
+    let message = request(slot, pattern(slot, 9));
+    let hints = SendHints::flush(Flush::Now).expecting(Some(len));
+    let sent = end.try_send(Outgoing { message, hints });
+    assert!(sent.is_ok(), "there is room");
+}
+
+/// A pair whose near end has landing memory, from a reply before.
+async fn warm(net: &Net) -> (End, End) {
+    let (near, far) = net.pair().await;
+    ask(&near, 100, 1 << 20).await;
+    receive_all(&far, 1).await;
+    send(&far, response(100, pattern(100, 1 << 20)), Flush::Now).await.expect("open");
+    let driver = tokio::spawn(drive(Arc::clone(&far)));
+    receive_all(&near, 1).await;
+    driver.abort();
+    (near, far)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_of_the_expected_length_is_written_without_asking() {
+    for profile in PROFILES {
+        let net = Net::new(profile, 1);
+        let (near, far) = warm(&net).await;
+        ask(&near, 1, 1 << 20).await;
+        receive_all(&far, 1).await;
+        let before = net.hosts[0].counters().sends;
+        send(&far, response(1, pattern(1, 1 << 20)), Flush::Now).await.expect("open");
+        let driver = tokio::spawn(drive(Arc::clone(&far)));
+        let reply = receive_all(&near, 1).await.remove(0);
+        assert!(reply.body.into_bytes() == pattern(1, 1 << 20));
+        assert_eq!(net.hosts[0].counters().sends, before, "no CTS was needed");
+        net.close([&near, &far]).await;
+        driver.await.expect("no panic");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_advertised_grant_is_closed_whatever_the_reply_is() {
+    for profile in PROFILES {
+        for len in [0, 20_000, 50_000, (1 << 20) + 1] {
+            let net = Net::new(profile, 1);
+            let (near, far) = warm(&net).await;
+            ask(&near, 1, 1 << 20).await;
+            assert!(net.transports[0].pools().landing.in_use_bytes > 1 << 20, "it is offered");
+            receive_all(&far, 1).await;
+            send(&far, response(1, pattern(1, len)), Flush::Now).await.expect("open");
+            let driver = tokio::spawn(drive(Arc::clone(&far)));
+            let reply = receive_all(&near, 1).await.remove(0);
+            assert!(reply.body.into_bytes() == pattern(1, len));
+            let driving = tokio::spawn(drive(Arc::clone(&near)));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            net.assert_pools_idle();
+            net.close([&near, &far]).await;
+            driver.await.expect("no panic");
+            driving.await.expect("no panic");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_advertised_grant_comes_back_when_its_call_is_given_up_at_any_moment() {
+    for profile in PROFILES {
+        for micros in (0..400).step_by(7) {
+            let net = Net::new(profile, micros);
+            let (near, far) = warm(&net).await;
+            ask(&near, 1, 1 << 20).await;
+            let answering = {
+                let far = Arc::clone(&far);
+                tokio::spawn(async move {
+                    receive_all(&far, 1).await;
+                    send(&far, response(1, pattern(1, 1 << 20)), Flush::Now).await.expect("open");
+                    drive(far).await
+                })
+            };
+            let driving = tokio::spawn(drive(Arc::clone(&near)));
+            tokio::time::sleep(Duration::from_micros(micros)).await;
+            near.revoke(call(1));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            net.assert_pools_idle();
+            net.close([&near, &far]).await;
+            answering.await.expect("no panic");
+            driving.await.expect("no panic");
+        }
     }
 }

@@ -16,7 +16,8 @@ mod read;
 
 const NUMBER_LEN: usize = 4;
 const ID_LEN: usize = 8;
-const GRANT_LEN: usize = 28;
+/// Bytes of a grant's TLV, its header apart.
+pub const GRANT_LEN: usize = 28;
 const FIN_LEN: usize = 16;
 
 /// Names in one ABORT or ABORT_ACK, at most. 15: the frame still fits the 220 bytes that devices carry in a
