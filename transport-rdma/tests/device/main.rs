@@ -84,7 +84,8 @@ fn request(slot: u32, body: Bytes) -> Message {
         call: CallId { slot, generation: 1 },
         method: MethodId(1),
         path: None,
-        timeout: Duration::from_secs(1),
+        // Longer than a test takes: a long body that comes later is thrown away.
+        timeout: Duration::from_secs(600),
     };
     Message::with_body(head, Body::from(body))
 }
@@ -175,6 +176,11 @@ async fn assert_clean(transport: &RdmaTransport, ends: [End; 2]) {
     }
     let counts = transport.buffers();
     assert_eq!((counts.free, counts.leaked), (counts.total, 0));
+    let pools = transport.pools();
+    for pool in [pools.staging, pools.landing] {
+        let amounts = (pool.in_use_bytes, pool.quarantined_bytes, pool.leaked_bytes);
+        assert_eq!(amounts, (0, 0, 0), "{pool:?}");
+    }
 }
 
 async fn round_trips() {
