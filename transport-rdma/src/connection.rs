@@ -54,6 +54,8 @@ pub(crate) struct RdmaConnection {
 /// The driver's state.
 struct Inbound {
     receiver: Receiver,
+    /// Whether Writes are in flight, which the driver alone posts.
+    writes: Awaited,
     granting: Granting,
     post: PostState,
     /// Completions so far: as long as there are some, the peer lives.
@@ -74,8 +76,6 @@ enum PostState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Nothing,
-    /// Nothing, but Writes are under way.
-    Writes,
     Frames,
 }
 
@@ -89,7 +89,8 @@ impl RdmaConnection {
         stall_timeout: Duration,
     ) -> Self {
         let stall = Stall::new(stall_timeout);
-        let inbound = Inbound { receiver, granting, post: PostState::Idle, completions: 0, stall };
+        let (writes, post) = (Awaited::No, PostState::Idle);
+        let inbound = Inbound { receiver, writes, granting, post, completions: 0, stall };
         Self {
             queue: SendQueue::new(outbound, poster),
             inbound: Mutex::new(Some(inbound)),
@@ -100,9 +101,9 @@ impl RdmaConnection {
         }
     }
 
-    /// Posts what is staged, unless another task does.
-    fn post(&self, role: Role) -> Posted {
-        self.queue.post(|poster, queue| poster.hand_over(queue, &self.driver, role))
+    /// Posts what is staged, Writes apart, unless another task does.
+    fn post(&self) -> Posted {
+        self.queue.post(|poster, queue| poster.hand_over(queue, &self.driver, Role::Caller))
     }
 
     /// Ends the connection and lets go of what no other task is using at this moment.
@@ -116,7 +117,7 @@ impl RdmaConnection {
     fn release(&self) {
         let how = self.queue.with_staged(|staged| staged.ended().map(|(how, _)| how));
         let Some(how) = how else { return };
-        self.post(Role::Caller);
+        self.post();
         if how == EndKind::Broken {
             return;
         }
@@ -176,9 +177,8 @@ impl RdmaConnection {
             };
             inbound.completions += 1;
             // Credits go out before anybody looks at the messages.
-            match self.account(progress) {
-                Ok(Due::Nothing) => receiver.await_sends(Awaited::No),
-                Ok(Due::Writes) => receiver.await_sends(Awaited::Yes),
+            match self.account(progress, &mut inbound.writes) {
+                Ok(Due::Nothing) => receiver.await_sends(inbound.writes),
                 Ok(Due::Frames) => self.post_now(inbound),
                 Err(violation) => {
                     receiver.violated(violation.into());
@@ -216,11 +216,12 @@ impl RdmaConnection {
         self.queue.with_staged(|staged| staged.ended().is_some())
     }
 
-    fn account(&self, progress: Progress<'_>) -> Result<Due, ReceiveError> {
+    fn account(&self, progress: Progress<'_>, writes: &mut Awaited) -> Result<Due, ReceiveError> {
         self.queue.with_staged(|staged| {
             staged.handle_sent(progress.sent);
             if staged.is_busy() {
                 staged.handle_written(progress.written);
+                *writes = if staged.awaits_writes() { Awaited::Yes } else { Awaited::No };
                 if !progress.accounts.is_empty() {
                     staged.handle_arrival(Instant::now());
                 }
@@ -228,11 +229,7 @@ impl RdmaConnection {
             for account in progress.accounts {
                 staged.handle_received(*account)?;
             }
-            Ok(match staged.is_empty() {
-                true if staged.awaits_writes() => Due::Writes,
-                true => Due::Nothing,
-                false => Due::Frames,
-            })
+            Ok(if staged.is_empty() { Due::Nothing } else { Due::Frames })
         })
     }
 
@@ -258,16 +255,21 @@ impl RdmaConnection {
     /// Posts as the driver. What has to wait for credits or slots is posted when completions bring them.
     fn post_now(&self, inbound: &mut Inbound) {
         self.driver.begin_write();
-        let is_blocked = self.post(Role::Driver) == Posted::Blocked;
-        let (next, awaits_writes) =
-            self.queue.with_staged(|staged| (staged.next_post(), staged.awaits_writes()));
-        let mut awaited = if awaits_writes { Awaited::Yes } else { Awaited::No };
-        match next {
-            _ if !is_blocked => {}
-            NextPost::Now => self.driver.write_soon(),
-            NextPost::AfterSends => awaited = Awaited::Yes,
-            NextPost::AfterCredits => {}
-            NextPost::AfterMemory => self.need_memory(inbound),
+        let posted = self.queue.post(|poster, queue| {
+            let posted = poster.hand_over(queue, &self.driver, Role::Driver);
+            if poster.take_wrote() == Awaited::Yes {
+                inbound.writes = Awaited::Yes;
+            }
+            posted
+        });
+        let mut awaited = inbound.writes;
+        if posted == Posted::Blocked {
+            match self.queue.with_staged(|staged| staged.next_post()) {
+                NextPost::Now => self.driver.write_soon(),
+                NextPost::AfterSends => awaited = Awaited::Yes,
+                NextPost::AfterCredits => {}
+                NextPost::AfterMemory => self.need_memory(inbound),
+            }
         }
         inbound.receiver.await_sends(awaited);
     }
@@ -316,7 +318,7 @@ impl Connection for RdmaConnection {
         }
         if flush == Flush::Batch || self.driver.is_due() {
             self.driver.write_soon();
-        } else if self.post(Role::Caller) == Posted::Blocked {
+        } else if self.post() == Posted::Blocked {
             self.driver.write_soon();
             self.release();
         }

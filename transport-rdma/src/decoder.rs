@@ -25,7 +25,8 @@ pub(crate) struct FrameDecoder {
     small: SmallBodies,
     bodies: Bodies,
     /// What the last frame said about long bodies.
-    arrival: Option<Arrival>,
+    /// Boxed, since few frames have one, and it is asked for behind each.
+    arrival: Option<Box<Arrival>>,
 }
 
 /// What a frame says of receives: which window it used, and how many its sender has posted again.
@@ -70,7 +71,7 @@ impl FrameDecoder {
             Kind::Credit => check_credit(&header, &parts)?,
             Kind::Cts | Kind::Fin | Kind::Abort | Kind::AbortAck => {
                 let frame = wire::Frame::decode(&header, parts.tlvs)?;
-                self.arrival = Some(Arrival::Frame(frame));
+                self.arrival = Some(Box::new(Arrival::Frame(frame)));
             }
             Kind::Data => {
                 tlv::check_optional(parts.tlvs)?;
@@ -82,7 +83,7 @@ impl FrameDecoder {
     }
 
     /// What the last frame said about bodies that are written.
-    pub(crate) fn take_arrival(&mut self) -> Option<Arrival> {
+    pub(crate) fn take_arrival(&mut self) -> Option<Box<Arrival>> {
         self.arrival.take()
     }
 
@@ -143,7 +144,7 @@ impl FrameDecoder {
             (None, Some(fin)) => (Arrival::Written { message, len: len()?, fin, extras }, None),
             (None, None) => (Arrival::Beside { head: message.head.clone(), extras }, Some(message)),
         };
-        self.arrival = Some(arrival);
+        self.arrival = Some(Box::new(arrival));
         Ok(message)
     }
 

@@ -3,6 +3,7 @@
 //! Encodes frames straight into registered memory and posts many with one call, and Writes one by one. The last thing it does is to
 //! post what can go out without waiting and to let the endpoint go.
 
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use crate::error;
 use crate::memory::NicAccess;
 use crate::nic::{NicError, SendWr};
 use crate::outbound::{BATCH, EndKind, Frame, Next, Outbound};
+use crate::reactor::Awaited;
 use crate::rendezvous::{NextWrite, Write};
 
 /// Staged frames and who posts them.
@@ -30,6 +32,8 @@ pub(crate) struct Poster {
     /// `None` once the connection has ended.
     endpoint: Option<Arc<Endpoint>>,
     device: Arc<Device>,
+    /// Whether a Write went out since the driver asked.
+    wrote: Awaited,
     /// Memory for batches.
     frames: Vec<Frame>,
     requests: Vec<SendWr>,
@@ -56,7 +60,13 @@ enum Wrote {
 impl Poster {
     pub(crate) fn new(endpoint: Arc<Endpoint>, device: Arc<Device>) -> Self {
         let (frames, requests) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-        Self { endpoint: Some(endpoint), device, frames, requests }
+        let (endpoint, wrote) = (Some(endpoint), Awaited::No);
+        Self { endpoint, device, wrote, frames, requests }
+    }
+
+    /// Whether a Write was posted since the last time: then its completion is awaited.
+    pub(crate) fn take_wrote(&mut self) -> Awaited {
+        mem::replace(&mut self.wrote, Awaited::No)
     }
 
     /// Posts until nothing is staged (`All`), or until there is no credit, slot or memory, or it is someone else's
@@ -111,7 +121,10 @@ impl Poster {
             next = queue.with_staged(Outbound::next_write);
         }
         match next {
-            NextWrite::Write(write) => self.write(endpoint, write).map(|()| Wrote::All),
+            NextWrite::Write(write) => {
+                self.wrote = Awaited::Yes;
+                self.write(endpoint, write).map(|()| Wrote::All)
+            }
             NextWrite::NeedsReserve(_) => Ok(Wrote::Blocked),
             NextWrite::Nothing => Ok(Wrote::All),
         }

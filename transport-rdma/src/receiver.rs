@@ -266,7 +266,7 @@ impl Receiver {
         }
         let before = received.len();
         if let Some(arrival) = self.decoder.take_arrival() {
-            self.arrived(arrival, queue, received);
+            self.arrived(*arrival, queue, received);
         }
         if self.replies == Replies::Watched {
             tell_replies(&received[before.saturating_sub(1)..], queue);

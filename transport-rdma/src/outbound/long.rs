@@ -158,18 +158,17 @@ impl Outbound {
 
     /// A RESPONSE says if it does not use the grant that came with its request, and a REQUEST offers one.
     pub(super) fn with_grants(&mut self, mut frame: Frame) -> Frame {
-        let room = self.queues.frame_len() - frame.len();
         let Some(rendezvous) = self.rendezvous.as_mut().filter(|rendezvous| rendezvous.is_busy())
         else {
             return frame;
         };
-        let call = frame.header.call;
+        let (call, room) = (frame.header.call, self.queues.frame_len());
         match frame.header.kind {
             Kind::Response => {
                 let unused = rendezvous.decline(call);
                 unused.into_iter().for_each(|unused| frame.decline(unused));
             }
-            Kind::Request if rendezvous.has_offers() && room >= Frame::OFFER_LEN => {
+            Kind::Request if rendezvous.has_offers() && frame.len() + Frame::OFFER_LEN <= room => {
                 let offer = rendezvous.advertise(call);
                 offer.into_iter().for_each(|grant| frame.offer(grant));
             }
