@@ -13,7 +13,7 @@ use crate::nic::NicError;
 pub enum PoolError {
     /// Longer than the longest buffer.
     #[error(
-        "a buffer of {len} bytes was asked for and the longest has {longest}: raise max_message_size"
+        "a buffer of {len} bytes was asked for and the longest has {longest}: raise `longest` of the pool in RdmaConfig"
     )]
     TooLong {
         /// What was asked for.

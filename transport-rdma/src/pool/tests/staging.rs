@@ -149,7 +149,7 @@ async fn at_the_deadline_the_error_says_what_is_in_the_way() {
     assert_eq!((counts.timeouts, counts.waiting), (1, 0));
     assert!(counts.wait_time >= Duration::from_millis(50));
     let error = pool.alloc(4 * PAGE + 1, soon()).await.expect_err("too long");
-    assert!(error.to_string().contains("raise max_message_size"), "{error}");
+    assert!(error.to_string().contains("raise `longest`"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
