@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use verbwire_core::buf::Body;
-use verbwire_core::message::{CallId, Message};
+use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::transport::inbound::{Bodies, InboundLimits, LandingPool, SmallBodies};
 use verbwire_core::transport::{Incoming, PlacementHook};
 use verbwire_core::wire::header::Flags;
@@ -192,6 +192,14 @@ fn check_credit(header: &Header, parts: &Parts<'_>) -> Result<(), WireError> {
         }
     }
     tlv::check_optional(parts.tlvs)
+}
+
+/// The window that a message with this head uses.
+pub(crate) fn class_of_head(head: &Head) -> Class {
+    match head {
+        Head::Request { .. } | Head::Response { .. } => Class::Data,
+        Head::Cancel { .. } | Head::Cancelled { .. } | Head::GoAway { .. } => Class::Control,
+    }
 }
 
 /// The window that a frame of this kind uses.

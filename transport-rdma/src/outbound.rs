@@ -25,9 +25,8 @@ use verbwire_core::Error;
 use verbwire_core::message::CallId;
 use verbwire_core::transport::post::Staged;
 use verbwire_core::transport::{Outgoing, SendError};
-use verbwire_core::wire::head;
 
-use crate::decoder::{Account, class_of};
+use crate::decoder::{Account, class_of_head};
 use crate::nic::Signal;
 use crate::proto::credit::{Class, Credits, FalseCredit, Window};
 use crate::proto::send_queue::SendQueue;
@@ -156,7 +155,7 @@ impl Outbound {
         if let Some(end) = &self.end {
             return Err(SendError::Closed(end.cause.clone()));
         }
-        let class = class_of(head::header(&outgoing.message.head).kind);
+        let class = class_of_head(&outgoing.message.head);
         if !self.queues.has_room_for(class) {
             return Err(SendError::Full(Box::new(outgoing)));
         }
@@ -225,8 +224,9 @@ impl Outbound {
             return (Next::End(end.how), Vec::new());
         }
         while frames.len() < BATCH && self.slots.free() > 0 {
-            let Some((class, frame)) = self.take_frame() else { break };
-            frames.push(self.sent(class, frame, Signal::No));
+            let Some((class, mut frame)) = self.take_frame() else { break };
+            self.sent(class, &mut frame, Signal::No);
+            frames.push(frame);
         }
         let next = match (frames.is_empty(), self.has_work()) {
             (false, true) => Next::Post,
@@ -245,14 +245,17 @@ impl Outbound {
     pub(crate) fn last(&mut self, frames: &mut Vec<Frame>) {
         while self.slots.free() > 0 {
             let may_send = |class| self.credits.may_send(class);
-            let Some((class, frame)) = self.queues.take_whole(may_send) else { break };
-            frames.push(self.sent(class, frame, Signal::Yes));
+            let Some((class, mut frame)) = self.queues.take_whole(may_send) else { break };
+            self.sent(class, &mut frame, Signal::Yes);
+            frames.push(frame);
         }
         let room = [Class::Credit(Window::Data), Class::Credit(Window::Control), Class::Control];
         let class = room.into_iter().find(|class| self.credits.may_send(*class));
         if let (true, Some(class)) = (self.slots.ends_unsignalled() && self.slots.free() > 0, class)
         {
-            frames.push(self.sent(class, Frame::credit(), Signal::Yes));
+            let mut frame = Frame::credit();
+            self.sent(class, &mut frame, Signal::Yes);
+            frames.push(frame);
         }
     }
 
@@ -311,11 +314,10 @@ impl Outbound {
     }
 
     /// Accounts for a frame that goes out.
-    fn sent(&mut self, class: Class, mut frame: Frame, wanted: Signal) -> Frame {
+    fn sent(&mut self, class: Class, frame: &mut Frame, wanted: Signal) {
         frame.header.credits = self.credits.handle_sent(class);
         let wanted = if frame.len() < self.signal_from { wanted } else { Signal::Yes };
         frame.signal = self.slots.handle_post(wanted);
-        frame
     }
 
     /// The next frame for which the peer has a receive.

@@ -189,7 +189,7 @@ impl Reactor {
             strays.fetch_add(turned.strays, Ordering::Relaxed);
             tracing::debug!(strays = turned.strays, "completions for connections that have left");
         }
-        turned.woken.into_iter().for_each(Waker::wake);
+        turned.woken.wake();
         polled.map(|()| turned.taken)
     }
 

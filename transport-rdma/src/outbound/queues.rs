@@ -11,7 +11,7 @@ use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::wire::{HEADER_LEN, head};
 
 use super::frame::{self, Frame};
-use crate::decoder::class_of;
+use crate::decoder::class_of_head;
 use crate::proto::credit::Class;
 use crate::proto::rendezvous::wire::MAX_EXTRAS;
 
@@ -124,7 +124,7 @@ impl Queues {
         let call = message.head.call();
         let follows_own_call =
             || call.is_some() && self.data.iter().any(|unit| unit.call() == call);
-        let class = class_of(head::header(&message.head).kind);
+        let class = class_of_head(&message.head);
         if class == Class::Control && !follows_own_call() {
             self.control.push_back(message);
         } else {
@@ -302,7 +302,7 @@ impl Unit {
 
     fn class(&self) -> Class {
         match self {
-            Self::Message(message) => class_of(head::header(&message.head).kind),
+            Self::Message(message) => class_of_head(&message.head),
             Self::Aborted { .. } => Class::Data,
         }
     }

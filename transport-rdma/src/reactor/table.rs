@@ -60,7 +60,27 @@ pub(super) struct Turned {
     pub(super) taken: usize,
     /// Completions for nobody.
     pub(super) strays: u64,
-    pub(super) woken: Vec<Waker>,
+    pub(super) woken: Woken,
+}
+
+/// Whom a batch wakes: one, as a rule, for whom no list is made.
+#[derive(Default)]
+pub(super) struct Woken {
+    first: Option<Waker>,
+    rest: Vec<Waker>,
+}
+
+impl Woken {
+    fn add(&mut self, waker: Waker) {
+        match &self.first {
+            None => self.first = Some(waker),
+            Some(_) => self.rest.push(waker),
+        }
+    }
+
+    pub(super) fn wake(self) {
+        self.first.into_iter().chain(self.rest).for_each(Waker::wake);
+    }
 }
 
 impl Table {
@@ -164,7 +184,11 @@ impl Table {
             let slot = number.and_then(|number| self.slots.get(number.slot()));
             let current = slot.filter(|slot| Some(slot.number) == number);
             match current.and_then(|slot| slot.mailbox.as_ref()) {
-                Some(mailbox) => turned.woken.extend(mailbox.push(wc)),
+                Some(mailbox) => {
+                    if let Some(waker) = mailbox.push(wc) {
+                        turned.woken.add(waker);
+                    }
+                }
                 None => turned.strays += 1,
             }
         }
