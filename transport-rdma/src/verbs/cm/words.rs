@@ -131,6 +131,8 @@ const INVALID_SERVICE: i32 = 8;
 const STALE: i32 = 10;
 /// `IB_CM_REJ_CONSUMER_DEFINED`: the application said no.
 const CONSUMER: i32 = 28;
+/// What iWARP says when the peer closes instead of answering: an errno, negated.
+const RESET: i32 = -libc::ECONNRESET;
 
 /// An event that ends an attempt.
 pub(super) fn refused(peer: &str, wire: Wire, event: &CmEvent) -> Error {
@@ -148,6 +150,10 @@ pub(super) fn refused(peer: &str, wire: Wire, event: &CmEvent) -> Error {
             if !words.is_empty() =>
         {
             format!("{peer} refused the connection: {words}")
+        }
+        // iWARP shares TCP's ports: a TCP service that has heard of no MPA hangs up.
+        (CmEventKind::REJECTED, RESET, Wire::Iwarp) => {
+            format!("what listens at {peer} does not speak RDMA: is it a port of tcp://?")
         }
         (CmEventKind::REJECTED, ..) => {
             format!("{peer} refused the connection (reason {status})")
@@ -240,5 +246,7 @@ mod tests {
         assert_eq!(words, "10.9.0.1:7 refused the connection: no room");
         assert!(told(event(rejected, 99, b"")).ends_with("(reason 99)"));
         assert!(told(event(CmEventKind(77), 5, b"")).contains("event 77"));
+        let reset = refused("10.9.1.1:7", Wire::Iwarp, &event(rejected, RESET, b""));
+        assert!(reset.to_string().contains("is it a port of tcp://?"), "{reset}");
     }
 }
