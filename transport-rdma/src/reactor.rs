@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Handle, Id};
+use verbwire_core::transport::sleeper::Sleeper;
 
 use crate::config::RdmaConfig;
 use crate::nic::{Cqs, Depths, Nic, NicError, Wc};
@@ -51,7 +52,7 @@ struct Reactor {
     cqs: Cqs,
     table: Mutex<Table>,
     /// How to reach the task.
-    task: Mutex<Option<Waker>>,
+    task: Sleeper,
     counters: Counters,
 }
 
@@ -153,14 +154,14 @@ impl Drop for Reactors {
         let list = std::mem::take(&mut *self.list());
         for reactor in list.into_iter().filter_map(|(_, reactor)| reactor.upgrade()) {
             reactor.table().close();
-            reactor.wake_task();
+            reactor.task.wake();
         }
     }
 }
 
 impl Reactor {
     fn new(cqs: Cqs, depths: Depths, unshared: Unshared) -> Self {
-        let (task, counters) = (Mutex::default(), Counters::default());
+        let (task, counters) = (Sleeper::default(), Counters::default());
         Self { cqs, table: Mutex::new(Table::new(depths, unshared)), task, counters }
     }
 
@@ -169,7 +170,7 @@ impl Reactor {
         let mailbox = Arc::new(Mailbox::default());
         let number = self.table().admit(entries, &mailbox)?;
         // It begins to watch.
-        self.wake_task();
+        self.task.wake();
         Some(Share { reactor: Arc::clone(self), number, entries, mailbox })
     }
 
@@ -197,23 +198,6 @@ impl Reactor {
     fn lose(&self, cause: &NicError) {
         let woken = self.table().lose(cause);
         woken.into_iter().for_each(Waker::wake);
-    }
-
-    fn wake_task(&self) {
-        let waker = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
-        waker.into_iter().for_each(Waker::wake);
-    }
-
-    /// Remembers how to reach the task.
-    fn set_task(&self, waker: &Waker) {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let stale = match &*task {
-            Some(known) if known.will_wake(waker) => None,
-            _ => task.replace(waker.clone()),
-        };
-        drop(task);
-        // A waker's own drop may run anything: not under the lock.
-        drop(stale);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -252,7 +236,7 @@ impl Share {
     pub(crate) fn await_sends(&self, awaited: Awaited) {
         if self.reactor.table().await_sends(self.number, awaited) {
             // It looks once more, and arms the queue.
-            self.reactor.wake_task();
+            self.reactor.task.wake();
         }
     }
 
@@ -278,7 +262,7 @@ impl Drop for Share {
         while self.reactor.turn(Look::Both).is_ok_and(|taken| taken > 0) {}
         let is_last = self.reactor.table().leave(self.number, self.entries);
         if is_last {
-            self.reactor.wake_task();
+            self.reactor.task.wake();
         }
     }
 }

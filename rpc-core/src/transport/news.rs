@@ -1,9 +1,11 @@
 //! Asking seldom: a driver looks with every message at what hardly ever happens, a shutdown or the end of a
 //! connection, and each look takes locks and registers wakers. [`News`] looks only when something may have changed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+
+use super::sleeper::Sleeper;
 
 /// Whether to ask something for news, and whom to wake when there is some.
 #[derive(Debug)]
@@ -15,12 +17,12 @@ pub struct News {
 #[derive(Debug)]
 struct Shared {
     is_due: AtomicBool,
-    driver: Mutex<Option<Waker>>,
+    driver: Sleeper,
 }
 
 impl Default for News {
     fn default() -> Self {
-        let shared = Shared { is_due: AtomicBool::new(true), driver: Mutex::new(None) };
+        let shared = Shared { is_due: AtomicBool::new(true), driver: Sleeper::default() };
         Self { shared: Arc::new(shared) }
     }
 }
@@ -52,15 +54,7 @@ impl News {
 impl Shared {
     /// Whether to ask. If not, `waker` is woken when that changes.
     fn take(&self, waker: &Waker) -> bool {
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        let stale = match &*driver {
-            Some(known) if known.will_wake(waker) => None,
-            _ => driver.replace(waker.clone()),
-        };
-        drop(driver);
-        // A waker's own drop may run anything: not under the lock.
-        drop(stale);
-        // After the waker is stored: what came before this is seen here, what comes later wakes.
+        self.driver.register(waker);
         self.is_due.swap(false, Ordering::AcqRel)
     }
 }
@@ -68,8 +62,7 @@ impl Shared {
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         self.is_due.store(true, Ordering::Release);
-        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        driver.into_iter().for_each(Waker::wake);
+        self.driver.wake();
     }
 }
 

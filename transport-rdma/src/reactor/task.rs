@@ -218,7 +218,7 @@ impl Future for Task {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // Before anything is looked at, so that what changes meanwhile wakes this task again.
-        self.reactor.set_task(cx.waker());
+        self.reactor.task.register(cx.waker());
         {
             let table = self.reactor.table();
             if table.is_closed() && table.shares() == 0 {

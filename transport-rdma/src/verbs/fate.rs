@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use verbwire_core::Error;
+use verbwire_core::transport::sleeper::Sleeper;
 
 use crate::nic::{NicError, QpNumber};
 
@@ -50,7 +51,7 @@ struct Seat {
 pub(super) struct CqFate {
     lost: OnceLock<NicError>,
     /// Who waits for events of the queue.
-    waker: Mutex<Option<Waker>>,
+    waiting: Sleeper,
 }
 
 impl CqFate {
@@ -61,25 +62,13 @@ impl CqFate {
 
     /// The same; who waits for events is woken when it changes.
     pub(super) fn poll_lost(&self, cx: &mut Context<'_>) -> Result<(), NicError> {
-        let mut waker = self.waker();
-        let stale = match &*waker {
-            Some(known) if known.will_wake(cx.waker()) => None,
-            _ => waker.replace(cx.waker().clone()),
-        };
-        drop(waker);
-        // A waker's own drop may run anything: not under the lock.
-        drop(stale);
+        self.waiting.register(cx.waker());
         self.check()
     }
 
     fn lose(&self, lost: &NicError) {
         let _first_stays = self.lost.set(lost.clone());
-        let waker = self.waker().take();
-        waker.into_iter().for_each(Waker::wake);
-    }
-
-    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.wake();
     }
 }
 

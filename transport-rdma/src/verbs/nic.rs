@@ -157,10 +157,6 @@ impl VerbsNic {
         self.capabilities.wire
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        self.fates.gone().is_some()
-    }
-
     /// Whether the device has said that a port is down.
     pub(super) fn is_down(&self, port: PortNumber) -> bool {
         self.fates.is_down(port)
