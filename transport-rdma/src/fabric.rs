@@ -12,7 +12,7 @@
 //! * **Violations.** Memory that a work request names but that the NIC does not own is not touched; the access is
 //!   recorded ([`Fabric::violations`]). A test that ends with violations has found a bug.
 //! * **Faults.** [`FabricHost::kill`], [`FabricHost::kill_at`] and [`FabricHost::script`] decide the [`Fate`] of
-//!   hosts and work requests.
+//!   hosts and work requests; [`Malice`] does where they say nothing. [`Fabric::faults`] counts what came true.
 //!
 //! Fabrics are independent of each other. One fabric belongs to one runtime's clock: make one per test.
 //!
@@ -26,6 +26,7 @@ mod host;
 mod mr;
 mod network;
 mod nic;
+mod placing;
 mod post;
 mod profile;
 mod qp;
@@ -39,7 +40,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use config::{FabricConfig, Latency};
-pub use fate::{Death, Fate};
+pub use fate::{Death, Fate, FaultCounts, Malice};
 pub use host::{Counters, FabricHost};
 pub use mr::{Violation, ViolationKind};
 pub use profile::Profile;
@@ -80,6 +81,11 @@ impl Fabric {
     /// Fates of the script that have not come true. A test of a fault asserts that it is 0.
     pub fn pending_fates(&self) -> usize {
         self.0.with(|network| network.script.pending())
+    }
+
+    /// Faults that came true so far.
+    pub fn faults(&self) -> FaultCounts {
+        self.0.with(|network| network.faults)
     }
 
     /// A digest of everything that has happened so far, in order. Two equal runs have the same.

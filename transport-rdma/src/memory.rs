@@ -57,7 +57,7 @@ mod racy;
 mod slab;
 
 pub use buf::{CpuBuf, NicBuf, Released, Returned};
-pub use dma::DmaError;
+pub use dma::{DmaError, Tenure};
 pub use idle::IdleBuf;
 pub use lent::Lent;
 pub use pool::{Poison, Pool};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::fate::Malice;
 use super::profile::Profile;
 use crate::nic::Capabilities;
 
@@ -15,6 +16,11 @@ pub struct FabricConfig {
     /// Other limits than the profile's, for example to fill a queue quickly. `device` becomes a prefix of
     /// the devices' names.
     pub capabilities: Option<Capabilities>,
+    /// What the devices really do with work requests, where that is less than they say: their limits on entries, inline
+    /// bytes and queue depths. They do what they say by default.
+    pub really: Option<Capabilities>,
+    /// Faults that no script wrote. None by default.
+    pub malice: Malice,
     /// How long things take.
     pub latency: Latency,
     /// How often a message is tried again that found no receive; 7 means for ever. Default 0, because
@@ -38,6 +44,8 @@ impl FabricConfig {
             seed,
             profile: Profile::Rxe,
             capabilities: None,
+            really: None,
+            malice: Malice::default(),
             latency: Latency::default(),
             rnr_retry: 0,
             rnr_delay: Duration::from_micros(10),

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::host::HostId;
 use super::network::Network;
+use super::placing::WriteNumber;
 use super::profile::AfterDestroy;
 use super::qp::QpId;
 use super::shared::{After, Shared};
@@ -38,6 +39,18 @@ pub(super) struct Cqe {
     pub(super) wc: Wc,
     pub(super) qp: QpId,
     pub(super) frees: Frees,
+    /// The last Write that must lie in memory when it shows.
+    pub(super) behind: WriteNumber,
+    pub(super) life: CqeLife,
+}
+
+/// How long a completion can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CqeLife {
+    /// As long as its queue pair's can, on this kind of device.
+    OfQp,
+    /// Always.
+    Own,
 }
 
 /// The slots that are free once a completion was polled.
@@ -105,13 +118,16 @@ impl Network {
     /// A completion shows.
     pub(super) fn show(&mut self, id: CqId, cqe: Cqe) {
         let still_come = self.behaviour.after_destroy == AfterDestroy::StillCome;
-        if !still_come && !self.qps.contains_key(&cqe.qp) {
+        let is_live = self.qps.contains_key(&cqe.qp);
+        if !still_come && cqe.life == CqeLife::OfQp && !is_live {
             return;
         }
+        self.fence(cqe.qp, cqe.behind);
         let Some(cq) = self.cqs.get_mut(&id).filter(|cq| cq.lost.is_none()) else { return };
         if cq.ready.len() >= cq.depth as usize {
             return self.overflow(id);
         }
+        self.faults.completions_after_destroy += u64::from(!is_live);
         cq.ready.push_back(cqe);
         if std::mem::take(&mut cq.armed) {
             cq.event = true;
@@ -140,7 +156,7 @@ impl Network {
         let Some(cq) = self.cqs.get_mut(&id) else { return Ok(0) };
         cq.check()?;
         let count = max.min(cq.ready.len());
-        for Cqe { wc, qp, frees } in cq.ready.drain(..count) {
+        for Cqe { wc, qp, frees, .. } in cq.ready.drain(..count) {
             out.push(wc);
             let Some(qp) = self.qps.get_mut(&qp) else { continue };
             match frees {

@@ -127,6 +127,7 @@ impl Network {
         }
         host.life = Life::Dead;
         host.mrs = MrTable::default();
+        self.faults.deaths += 1;
         let qps: Vec<QpId> =
             self.qps.iter().filter(|(_, qp)| qp.host == id).map(|(qp, _)| *qp).collect();
         if death == Death::Process {

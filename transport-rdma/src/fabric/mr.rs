@@ -12,7 +12,7 @@ use super::host::HostId;
 use super::network::Network;
 use super::qp::QpId;
 use super::shared::Shared;
-use crate::memory::{DmaError, Lkey, Region, Rkey, Slab};
+use crate::memory::{DmaError, Lkey, Region, Rkey, Slab, Tenure};
 use crate::nic::{Access, NicError, QpNumber, Sge, WcStatus};
 
 /// Violations that are kept; a test that has one has failed, and the first ones tell why.
@@ -43,6 +43,9 @@ pub enum ViolationKind {
     Receive(DmaError),
     /// The target of a peer's Write, whose registration allows it.
     RemoteWrite(DmaError),
+    /// The target of a peer's Write, which was taken back after the Write was posted and then granted anew: other bytes
+    /// than those that were meant are overwritten.
+    StaleWrite,
 }
 
 impl fmt::Display for Violation {
@@ -54,9 +57,23 @@ impl fmt::Display for Violation {
             ViolationKind::SourceChanged => f.write_str("the source of a send was changed"),
             ViolationKind::Receive(error) => write!(f, "the buffer of a receive: {error}"),
             ViolationKind::RemoteWrite(error) => write!(f, "the target of a Write: {error}"),
+            ViolationKind::StaleWrite => f.write_str("a Write for an earlier grant of its target"),
         }
     }
 }
+
+/// A peer's bytes and where they are to lie.
+pub(super) struct Landing {
+    pub(super) address: u64,
+    pub(super) rkey: Rkey,
+    /// What was there when the Write was posted, if anything.
+    pub(super) aim: Option<Aim>,
+    pub(super) data: Vec<u8>,
+}
+
+/// A chunk that a Write is aimed at, with the count of its owners so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Aim(Tenure);
 
 /// A host's registrations.
 #[derive(Default)]
@@ -204,20 +221,37 @@ impl Network {
         self.judge(qp, written, ViolationKind::Receive)
     }
 
+    /// What a Write to that memory of `host` is aimed at now.
+    pub(super) fn aim_at(&mut self, host: HostId, address: u64, rkey: Rkey) -> Option<Aim> {
+        let slab = self.host(host).mrs.for_remote_write(rkey)?;
+        let aim = slab.tenure(address).map(Aim);
+        self.after.let_go(slab);
+        aim
+    }
+
+    /// Whether keys, rights and bounds allow a Write that arrived on `qp`, whoever owns the memory.
+    pub(super) fn may_land(&mut self, qp: QpId, landing: &Landing) -> bool {
+        let Some(host) = self.qps.get(&qp).map(|state| state.host) else { return false };
+        let Some(slab) = self.host(host).mrs.for_remote_write(landing.rkey) else { return false };
+        let within = slab.holds(landing.address, landing.data.len());
+        self.after.let_go(slab);
+        within
+    }
+
     /// Carries out a peer's Write that arrived on `qp`.
-    pub(super) fn land(
-        &mut self,
-        qp: QpId,
-        address: u64,
-        rkey: Rkey,
-        data: &[u8],
-    ) -> Result<(), ()> {
+    pub(super) fn land(&mut self, qp: QpId, landing: &Landing) -> Result<(), ()> {
+        let Landing { address, rkey, aim, data } = landing;
         let Some(host) = self.qps.get(&qp).map(|state| state.host) else { return Err(()) };
         if data.is_empty() {
             return Ok(());
         }
-        let slab = self.host(host).mrs.for_remote_write(rkey);
-        let written = self.access(slab, |slab| slab.dma_write(address, data));
+        let now = self.aim_at(host, *address, *rkey);
+        let slab = self.host(host).mrs.for_remote_write(*rkey);
+        let written = self.access(slab, |slab| slab.dma_write(*address, data));
+        // What lies outside of a registration when it is posted is not aimed at anything.
+        if written.is_ok() && aim.is_some() && *aim != now {
+            self.violate(qp, ViolationKind::StaleWrite);
+        }
         self.judge(qp, written, ViolationKind::RemoteWrite)
     }
 

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use super::cm::{Conn, ConnId, ListenAddress, Listening};
 use super::config::FabricConfig;
 use super::cq::{CqId, CqState};
-use super::fate::Script;
+use super::fate::{FaultCounts, Script};
 use super::host::{Host, HostId};
 use super::mr::Violation;
 use super::profile::Behaviour;
@@ -37,6 +37,7 @@ pub(super) struct Network {
     pub(super) listeners: BTreeMap<ListenAddress, Listening>,
     pub(super) conns: BTreeMap<ConnId, Conn>,
     pub(super) script: Script,
+    pub(super) faults: FaultCounts,
     pub(super) violations: Vec<Violation>,
     pub(super) trace: Trace,
     ids: u64,
@@ -59,6 +60,7 @@ impl Network {
             listeners: BTreeMap::new(),
             conns: BTreeMap::new(),
             script: Script::default(),
+            faults: FaultCounts::default(),
             violations: Vec::new(),
             trace: Trace::default(),
             ids: 0,
@@ -114,6 +116,7 @@ impl Network {
         match event {
             Event::Depart(qp) => self.depart(qp),
             Event::Arrive(qp) => self.arrive(qp),
+            Event::Place(qp, piece) => self.place(qp, piece),
             Event::Settle(qp, index, outcome) => self.settle(qp, index, outcome),
             Event::Complete(cq, cqe) => self.show(cq, cqe),
             Event::StreamEnd(qp) => self.enter_error(qp),

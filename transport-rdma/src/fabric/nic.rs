@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::cq::{CqIds, FabricCq};
 use super::host::HostId;
 use super::mr::FabricRegion;
-use super::qp::FabricQp;
+use super::qp::{Abilities, FabricQp};
 use super::shared::Shared;
 use crate::memory::{Region, Slab};
 use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp};
@@ -50,10 +50,15 @@ impl Nic for FabricNic {
             verb: VERB,
             reason: "EINVAL: the completion queue belongs to another device".to_owned(),
         };
-        let max = self.capabilities.max_wr;
+        let claimed = self.capabilities.clone();
+        let real = self.shared.with(|network| network.config.really.clone());
+        let real = real.unwrap_or_else(|| claimed.clone());
+        let max = real.max_wr;
         if depths.send > max || depths.recv > max {
             let Depths { send, recv } = depths;
             let reason = format!("EINVAL: depths {send} and {recv} are not both within {max}");
+            let is_lie = send <= claimed.max_wr && recv <= claimed.max_wr;
+            self.shared.with(|network| network.faults.lies += u64::from(is_lie));
             return Err(NicError { verb: VERB, reason });
         }
         let own = |cq: &Arc<dyn Cq>| {
@@ -67,7 +72,7 @@ impl Nic for FabricNic {
             if !is_own(ids.send) || !is_own(ids.recv) {
                 return Err(foreign());
             }
-            Ok(network.create_qp(self.host, ids, depths, self.capabilities.clone()))
+            Ok(network.create_qp(self.host, ids, depths, Abilities { claimed, real }))
         })?;
         Ok(Arc::new(FabricQp::new(Arc::clone(&self.shared), (id, number), cqs.clone())))
     }

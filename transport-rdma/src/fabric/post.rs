@@ -1,13 +1,13 @@
 //! Posting: what a device checks before it takes a work request.
 
-use super::fate::Fate;
+use super::fate::{Fate, WrKind};
 use super::host::HostId;
 use super::mr::Fetch;
 use super::network::Network;
 use super::profile::LateSend;
-use super::qp::{Phase, QpId, QpState};
+use super::qp::{Abilities, Phase, QpId, QpState};
 use super::schedule::Event;
-use crate::nic::{Inline, NicError, RecvWr, SendWr};
+use crate::nic::{Capabilities, Inline, NicError, RecvWr, SendOp, SendWr};
 
 const SEND: &str = "ibv_post_send";
 const RECV: &str = "ibv_post_recv";
@@ -19,19 +19,51 @@ fn refuse<T>(verb: &'static str, reason: impl Into<String>) -> Result<T, NicErro
 impl Network {
     /// Takes work requests in order; those before one that is refused stay taken.
     pub(super) fn post_send(&mut self, id: QpId, batch: &[SendWr]) -> Result<(), NicError> {
-        batch.iter().try_for_each(|wr| self.take_send(id, wr))
+        self.post(SEND, batch, |network, wr| {
+            let fate = network.count_wr(id, WrKind::of(&wr.op), SEND)?;
+            network.take_send(id, wr, fate).map(|()| fate)
+        })
     }
 
     /// As `post_send`.
     pub(super) fn post_recv(&mut self, id: QpId, batch: &[RecvWr]) -> Result<(), NicError> {
-        batch.iter().try_for_each(|wr| self.take_recv(id, wr))
+        self.post(RECV, batch, |network, wr| {
+            let fate = network.count_wr(id, WrKind::Recv, RECV)?;
+            network.take_recv(id, wr, fate).map(|()| fate)
+        })
     }
 
-    fn take_send(&mut self, id: QpId, wr: &SendWr) -> Result<(), NicError> {
-        let fate = self.count_wr(id, SEND)?;
+    /// Takes a batch, or a part of it that the seed decides where that is a work request's fate.
+    fn post<W>(
+        &mut self,
+        verb: &'static str,
+        batch: &[W],
+        mut take: impl FnMut(&mut Self, &W) -> Result<Fate, NicError>,
+    ) -> Result<(), NicError> {
+        let mut left = None;
+        for (at, wr) in batch.iter().enumerate() {
+            if left == Some(at) {
+                break;
+            }
+            if take(self, wr)? == Fate::PartialPost && left.is_none() {
+                left = Some(self.rng.usize(at + 1..=batch.len()));
+            }
+        }
+        if left.is_none() {
+            return Ok(());
+        }
+        self.faults.partial_posts += 1;
+        refuse(verb, "EIO: the device took a part of the batch")
+    }
+
+    fn take_send(&mut self, id: QpId, wr: &SendWr, fate: Fate) -> Result<(), NicError> {
         let max_message = self.behaviour.max_message;
         let qp = self.live_qp(id, SEND)?;
-        check_send(qp, wr, max_message)?;
+        let Abilities { claimed, real } = &qp.abilities;
+        if let Err(refused) = check_send(qp, real, wr, max_message) {
+            self.faults.lies += u64::from(check_send(qp, claimed, wr, max_message).is_ok());
+            return Err(refused);
+        }
         let inline = match wr.inline {
             Inline::No => None,
             Inline::Yes => match self.gather(id, wr.sges.as_slice(), Fetch::ByAddress) {
@@ -40,11 +72,15 @@ impl Network {
             },
         };
         let late = self.behaviour.late_send;
+        let aim = match wr.op {
+            SendOp::Send => None,
+            SendOp::Write { address, rkey } => self.aim(id, address, rkey),
+        };
         let qp = self.live_qp(id, SEND)?;
         match (qp.phase, late) {
             (Phase::Idle, _) => return refuse(SEND, "EINVAL: the queue pair is not connected"),
             (Phase::Ready, _) => {
-                qp.send.push(wr.clone(), inline, fate);
+                qp.send.push(wr.clone(), inline, (aim, fate));
                 let delay = self.jitter();
                 self.schedule(delay, Event::Depart(id));
             }
@@ -54,8 +90,7 @@ impl Network {
         Ok(())
     }
 
-    fn take_recv(&mut self, id: QpId, wr: &RecvWr) -> Result<(), NicError> {
-        let fate = self.count_wr(id, RECV)?;
+    fn take_recv(&mut self, id: QpId, wr: &RecvWr, fate: Fate) -> Result<(), NicError> {
         let qp = self.live_qp(id, RECV)?;
         if qp.recv.is_full() {
             let reason = format!("ENOMEM: the receive queue of {} is full", qp.recv.depth);
@@ -70,12 +105,13 @@ impl Network {
     }
 
     /// Counts a work request and looks up its fate.
-    fn count_wr(&mut self, id: QpId, verb: &'static str) -> Result<Fate, NicError> {
+    fn count_wr(&mut self, id: QpId, kind: WrKind, verb: &'static str) -> Result<Fate, NicError> {
         let host: HostId = self.live_qp(id, verb)?.host;
         let counters = &mut self.host(host).counters;
         counters.work_requests += 1;
         let nth = counters.work_requests;
-        let fate = self.script.fate_of(host, nth);
+        let malice = &self.config.malice;
+        let fate = self.script.fate_of((host, nth), kind, malice, &mut self.rng);
         if let Fate::Kill(death) = fate {
             self.kill(host, death);
         }
@@ -90,9 +126,13 @@ impl Network {
     }
 }
 
-fn check_send(qp: &QpState, wr: &SendWr, max_message: u64) -> Result<(), NicError> {
+fn check_send(
+    qp: &QpState,
+    limits: &Capabilities,
+    wr: &SendWr,
+    max_message: u64,
+) -> Result<(), NicError> {
     let (sges, len) = (wr.sges.as_slice().len(), wr.sges.total_len());
-    let limits = &qp.capabilities;
     if qp.send.is_full() {
         return refuse(SEND, format!("ENOMEM: the send queue of {} is full", qp.send.depth));
     }

@@ -13,10 +13,12 @@ use std::mem;
 use std::sync::Arc;
 
 use super::cm::EndId;
-use super::cq::{CqIds, Cqe, Frees};
+use super::cq::{CqId, CqIds, Cqe, CqeLife, Frees};
 use super::fate::Fate;
 use super::host::HostId;
+use super::mr::Aim;
 use super::network::Network;
+use super::placing::{Placing, WriteNumber};
 use super::profile::AfterDestroy;
 use super::schedule::{Event, Lane};
 use super::shared::Shared;
@@ -40,9 +42,18 @@ pub(super) struct QpState {
     pub(super) end: Option<EndId>,
     /// Whether a message of the peer has arrived.
     pub(super) heard: bool,
-    pub(super) capabilities: Capabilities,
+    pub(super) abilities: Abilities,
     pub(super) send: SendQueue,
     pub(super) recv: RecvQueue,
+    pub(super) placing: Placing,
+    /// Completions that show when it is destroyed.
+    withheld: Vec<(CqId, Cqe)>,
+}
+
+/// What a device says that it can do, and what it does.
+pub(super) struct Abilities {
+    pub(super) claimed: Capabilities,
+    pub(super) real: Capabilities,
 }
 
 /// The states of a queue pair.
@@ -85,7 +96,9 @@ pub(super) struct Wqe {
     pub(super) wr: SendWr,
     /// The bytes of an inline one, copied when it was posted.
     pub(super) inline: Option<Vec<u8>>,
-    fate: Fate,
+    /// What a Write was aimed at.
+    pub(super) aim: Option<Aim>,
+    pub(super) fate: Fate,
     outcome: Option<Result<(), WcStatus>>,
 }
 
@@ -124,8 +137,13 @@ impl SendQueue {
         self.used += 1;
     }
 
-    pub(super) fn push(&mut self, wr: SendWr, inline: Option<Vec<u8>>, fate: Fate) {
-        self.entries.push_back(Wqe { index: self.next, wr, inline, fate, outcome: None });
+    pub(super) fn push(
+        &mut self,
+        wr: SendWr,
+        inline: Option<Vec<u8>>,
+        (aim, fate): (Option<Aim>, Fate),
+    ) {
+        self.entries.push_back(Wqe { index: self.next, wr, inline, aim, fate, outcome: None });
         self.next += 1;
         self.used += 1;
     }
@@ -193,7 +211,7 @@ impl Network {
         host: HostId,
         cqs: CqIds,
         depths: Depths,
-        capabilities: Capabilities,
+        abilities: Abilities,
     ) -> (QpId, QpNumber) {
         let id = QpId(self.next_id());
         let number = self.host(host).take_qp_number();
@@ -205,9 +223,11 @@ impl Network {
             peer: None,
             end: None,
             heard: false,
-            capabilities,
+            abilities,
             send: SendQueue::new(depths.send),
             recv: RecvQueue::new(depths.recv),
+            placing: Placing::default(),
+            withheld: Vec::new(),
         };
         self.qps.insert(id, state);
         (id, number)
@@ -258,8 +278,17 @@ impl Network {
 
     fn complete(&mut self, id: QpId, done: Done) {
         let mut delay = self.jitter();
-        if let Fate::LateCompletion(late) = done.fate {
-            delay = delay.saturating_add(late);
+        let is_flush = done.result == Err(WcStatus::FLUSHED);
+        match done.fate {
+            Fate::LateCompletion(late) => {
+                delay = delay.saturating_add(late);
+                self.faults.late_completions += 1;
+            }
+            Fate::LostFlush if is_flush => {
+                self.faults.lost_flushes += 1;
+                return;
+            }
+            _ => {}
         }
         let slot = self.slot(delay);
         let Some(qp) = self.qps.get_mut(&id) else { return };
@@ -268,17 +297,28 @@ impl Network {
             Frees::Recv => (qp.recv.completions.follow(slot), qp.cqs.recv),
         };
         let wc = Wc { id: done.id, qp: qp.number, result: done.result };
-        let event = Event::Complete(cq, Cqe { wc, qp: id, frees: done.frees });
-        self.schedule.push(slot, event);
+        let behind = match (done.frees, done.result) {
+            (Frees::Recv, Ok(_)) => qp.placing.arrived(),
+            _ => WriteNumber::default(),
+        };
+        let cqe = Cqe { wc, qp: id, frees: done.frees, behind, life: CqeLife::OfQp };
+        if is_flush && done.fate == Fate::FlushAfterDestroy {
+            return qp.withheld.push((cq, Cqe { life: CqeLife::Own, ..cqe }));
+        }
+        self.schedule.push(slot, Event::Complete(cq, cqe));
     }
 
     /// Moves a queue pair to the error state and flushes what it holds.
     pub(super) fn enter_error(&mut self, id: QpId) {
         let Some(qp) = self.qps.get_mut(&id).filter(|qp| qp.phase != Phase::Error) else { return };
-        qp.phase = Phase::Error;
+        let was_ready = mem::replace(&mut qp.phase, Phase::Error) == Phase::Ready;
+        let left = qp.send.next_to_depart;
         let sends = mem::take(&mut qp.send.entries);
         let recvs = mem::take(&mut qp.recv.entries);
-        for wqe in sends {
+        for mut wqe in sends {
+            if was_ready && wqe.fate == Fate::FlushedYetSent && wqe.index >= left {
+                self.depart_flushed(id, &mut wqe);
+            }
             let Some(qp) = self.qps.get_mut(&id) else { return };
             let frees = Frees::Send(qp.send.freed_slots());
             let result = Err(WcStatus::FLUSHED);
@@ -297,6 +337,7 @@ impl Network {
         if self.behaviour.wire == Wire::Iwarp {
             self.enter_error(id);
         }
+        self.place_all(id);
         self.remove_qp(id, self.behaviour.after_destroy);
     }
 
@@ -307,6 +348,10 @@ impl Network {
             for cq in [qp.cqs.send, qp.cqs.recv] {
                 self.cqs.get_mut(&cq).into_iter().for_each(|cq| cq.purge(id));
             }
+        }
+        for (cq, cqe) in qp.withheld {
+            let delay = self.jitter();
+            self.schedule(delay, Event::Complete(cq, cqe));
         }
         self.forget_idle_wire(id);
     }

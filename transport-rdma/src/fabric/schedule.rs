@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::cm::CmEvent;
 use super::cq::{CqId, Cqe};
+use super::placing::PieceId;
 use super::qp::QpId;
 use crate::nic::WcStatus;
 
@@ -19,6 +20,8 @@ pub(super) enum Event {
     Depart(QpId),
     /// The next message from a queue pair reaches its peer.
     Arrive(QpId),
+    /// Late bytes of a Write come to lie in the memory of a queue pair's host.
+    Place(QpId, PieceId),
     /// The outcome of a work request is known to its device.
     Settle(QpId, u64, Result<(), WcStatus>),
     /// A completion shows in its queue.

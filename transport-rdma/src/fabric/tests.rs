@@ -6,6 +6,7 @@ mod endings;
 mod errors;
 mod faults;
 mod limits;
+mod malice;
 mod messages;
 mod pools;
 mod random;

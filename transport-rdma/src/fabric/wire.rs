@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::cm::Role;
-use super::mr::{Fetch, ViolationKind};
+use super::fate::Fate;
+use super::mr::{Aim, Fetch, Landing, ViolationKind};
 use super::network::Network;
 use super::qp::{Phase, QpId, Wqe};
 use super::schedule::{Event, Lane};
@@ -44,6 +45,9 @@ struct Message {
     source: Option<Sges>,
     /// Whether the source is needed until arrival, completed or not.
     in_place: bool,
+    /// What a Write was aimed at when it was posted.
+    aim: Option<Aim>,
+    fate: Fate,
     tries: u32,
 }
 
@@ -80,7 +84,8 @@ impl Message {
             && wr.sges.total_len() >= IN_PLACE;
         let source = fetched.then_some(wr.sges);
         let payload = wqe.inline.take().unwrap_or_default();
-        Self { index: wqe.index, op: wr.op, payload, source, in_place, tries: 0 }
+        let (index, aim, fate) = (wqe.index, wqe.aim, wqe.fate);
+        Self { index, op: wr.op, payload, source, in_place, aim, fate, tries: 0 }
     }
 }
 
@@ -110,6 +115,19 @@ impl Network {
         if wire == WireKind::Iwarp {
             self.settle(from, index, Ok(()));
         }
+    }
+
+    /// What was posted and is about to be flushed leaves all the same.
+    pub(super) fn depart_flushed(&mut self, from: QpId, wqe: &mut Wqe) {
+        let mut message = Message::new(wqe, self.behaviour.wire);
+        if let Some(source) = message.source {
+            match self.gather(from, source.as_slice(), Fetch::ByKey) {
+                Ok(payload) => message.payload = payload,
+                Err(_) => return,
+            }
+        }
+        self.faults.flushed_yet_sent += 1;
+        self.send_off(from, message);
     }
 
     fn fail_departure(&mut self, from: QpId, index: u64, status: WcStatus) {
@@ -148,7 +166,7 @@ impl Network {
         let to = wire.to;
         let Some(mut message) = wire.messages.pop_front() else { return };
         self.check_source(from, &message);
-        match self.deliver(from, to, &message) {
+        match self.deliver(from, to, &mut message) {
             Verdict::Done => self.acknowledge(from, message.index, Ok(())),
             Verdict::Wait(time) => {
                 message.tries += 1;
@@ -173,7 +191,7 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, from: QpId, to: QpId, message: &Message) -> Verdict {
+    fn deliver(&mut self, from: QpId, to: QpId, message: &mut Message) -> Verdict {
         let Some(qp) = self.qps.get_mut(&to) else { return Verdict::Silence };
         match qp.phase {
             Phase::Error => Verdict::Silence,
@@ -187,7 +205,10 @@ impl Network {
                 let verdict = match message.op {
                     SendOp::Send => self.deliver_send(to, message),
                     SendOp::Write { address, rkey } => {
-                        match self.land(to, address, rkey, &message.payload) {
+                        // A Write is never tried again.
+                        let (aim, data) = (message.aim, std::mem::take(&mut message.payload));
+                        let landing = Landing { address, rkey, aim, data };
+                        match self.handle_write(to, landing, message.fate) {
                             Ok(()) => Verdict::Done,
                             Err(()) => Verdict::Refused(WcStatus::REMOTE_ACCESS),
                         }

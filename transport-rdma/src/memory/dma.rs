@@ -29,7 +29,25 @@ pub enum DmaError {
     },
 }
 
+/// A chunk, with how often it has changed its owner: between two looks at equal tenures it belonged to one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenure {
+    chunk: usize,
+    owners: u64,
+}
+
 impl Slab {
+    /// Whether so many bytes at `address` are within the slab.
+    pub fn holds(&self, address: u64, len: usize) -> bool {
+        self.offset(address, len).is_ok()
+    }
+
+    /// The tenure of the chunk that `address` is in; `None` where there is none.
+    pub fn tenure(&self, address: u64) -> Option<Tenure> {
+        let chunk = self.offset(address, 1).ok()? / self.chunk_len();
+        self.owners().changes_of(chunk).map(|owners| Tenure { chunk, owners })
+    }
+
     /// Reads into `out`, as a NIC that sends.
     ///
     /// # Errors

@@ -15,6 +15,8 @@ pub(super) enum Owner {
 /// The owner of each chunk, and the runs that a NIC may read although they are the CPU's.
 pub(super) struct Owners {
     chunks: Vec<Owner>,
+    /// How often each has changed its owner.
+    changes: Vec<u64>,
     /// Few: the segments that are being sent. A run that is sent twice at a time is here twice.
     lent: Vec<Range<usize>>,
 }
@@ -22,7 +24,7 @@ pub(super) struct Owners {
 impl Owners {
     /// So many chunks of the CPU.
     pub(super) fn new(chunks: usize) -> Self {
-        Self { chunks: vec![Owner::Cpu; chunks], lent: Vec::new() }
+        Self { chunks: vec![Owner::Cpu; chunks], changes: vec![0; chunks], lent: Vec::new() }
     }
 
     /// The owner of a chunk; `None` behind the last one, where the rest of a page belongs to nobody.
@@ -32,6 +34,12 @@ impl Owners {
 
     pub(super) fn set(&mut self, chunk: usize, owner: Owner) {
         self.chunks[chunk] = owner;
+        self.changes[chunk] += 1;
+    }
+
+    /// How often a chunk has changed its owner; `None` behind the last one.
+    pub(super) fn changes_of(&self, chunk: usize) -> Option<u64> {
+        self.changes.get(chunk).copied()
     }
 
     /// Whether all of a run is lent, by one loan.
