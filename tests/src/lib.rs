@@ -7,7 +7,7 @@
 //!   freeze and end.
 //! * [`service`]: the services that cases call, and the witness of what their handlers did.
 //! * [`runner`] and [`table`]: run all cases over all transports and write the table.
-//! * [`raw`] and [`spy`]: a peer that keeps to no rule, and what a server says of it.
+//! * [`raw`], [`raw_rdma`] and [`spy`]: peers that keep to no rule, and what a server says of them.
 //! * `misuse`: doc tests of what must not compile.
 //!
 //! The cases are in `tests/conformance/`, by topic. Does not measure speed.
@@ -23,6 +23,7 @@ pub mod island;
 pub mod misuse;
 pub mod pattern;
 pub mod raw;
+pub mod raw_rdma;
 pub mod runner;
 pub mod service;
 pub mod spy;

@@ -41,6 +41,9 @@ mod reactor;
 mod reaper;
 mod receiver;
 mod rendezvous;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 #[cfg(feature = "verbs")]
 #[expect(unsafe_code, reason = "the fence around the C libraries of real devices")]
 pub mod verbs;

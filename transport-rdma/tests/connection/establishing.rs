@@ -10,7 +10,6 @@ use verbwire_rdma::fabric::{Fabric, FabricConfig};
 use verbwire_rdma::{FabricTransport, RdmaConfig, RdmaTransport};
 
 use crate::pair::{Everything, Net, PROFILES, side, step};
-use crate::raw::Raw;
 
 fn soon(limit: Duration) -> LocalSide {
     LocalSide { deadline: Instant::now() + limit, ..side(Everything) }
@@ -59,60 +58,6 @@ async fn a_server_that_accepts_nobody_times_out() {
     assert!(error.to_string().contains("did not answer in time"), "{error}");
     tokio::time::sleep(Duration::from_secs(6)).await;
     net.assert_clean();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_peer_that_says_no_hello_times_out() {
-    for profile in PROFILES {
-        let net = Net::new(profile, 1);
-        let mut listener = net.listen().await;
-        let address = listener.local_target().address().to_owned();
-        let accept = async {
-            let accepting = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
-            accepting.handshake(soon(Duration::from_millis(300))).await.err().expect("silence")
-        };
-        let (_raw, error) = tokio::join!(Raw::connect(&net.hosts[0], &address), accept);
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(error.to_string().contains("said nothing in time"), "{error}");
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        net.assert_clean();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_of_another_protocol_is_refused_unseen() {
-    let net = Net::new(PROFILES[0], 1);
-    let mut listener = net.listen().await;
-    let address = listener.local_target().address().to_owned();
-    let foreign = Raw::connect_with(&net.hosts[0], &address, b"nvme".to_vec());
-    let accept = poll_fn(|cx| listener.poll_accept(cx));
-    let refused = tokio::select! {
-        biased;
-        refused = foreign => refused.err().expect("refused"),
-        _ = accept => panic!("it was accepted"),
-    };
-    assert!(refused.to_string().contains("expected private data"), "{refused}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hello_of_another_request_is_the_peers_fault() {
-    let net = Net::new(PROFILES[0], 1);
-    let mut listener = net.listen().await;
-    let address = listener.local_target().address().to_owned();
-    let accept = async {
-        let accepting = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
-        accepting.handshake(side(Everything)).await.err().expect("refused")
-    };
-    let say = async {
-        let mut raw = Raw::connect(&net.hosts[0], &address).await.expect("accepted");
-        let mut other = Raw::hello();
-        other.connection += 1;
-        raw.send(&other.encode_framed());
-        raw
-    };
-    let (error, _raw) = tokio::join!(accept, say);
-    assert!(error.is_peer_fault());
-    assert!(error.to_string().contains("not from the peer that asked"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

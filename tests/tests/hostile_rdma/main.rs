@@ -1,0 +1,48 @@
+//! Peers that break the rules, over queue pairs.
+//!
+//! Each case runs over the software NIC as three kinds of device, and in the device lab over real ones. After each
+//! attack another connection of the same transport goes on as before, and all memory is back.
+//!
+//! * `frames`: frames that are cut, too long, or do not fit together; false credits.
+//! * `hello`: what comes instead of a connect request or HELLO.
+//! * `writers`: peers that write, or say that they did.
+//! * `owners`: peers that grant.
+//! * `site`, `end`: where a case runs, and what it does with the product's side.
+
+mod end;
+mod frames;
+mod hello;
+mod owners;
+mod site;
+mod writers;
+
+/// Makes a test of each case over each NIC.
+macro_rules! over_nics {
+    ($($name:ident),* $(,)?) => {
+        $crate::over_nics!(@ rxe_profile, Rxe, [$($name),*]);
+        $crate::over_nics!(@ siw_profile, Siw, [$($name),*]);
+        $crate::over_nics!(@ mlx5_profile, Mlx5Like, [$($name),*]);
+        #[cfg(feature = "device")]
+        mod device {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                #[ignore = "needs an RDMA device: run it in the device lab"]
+                async fn $name() {
+                    super::$name($crate::site::Over::Device).await;
+                }
+            )*
+        }
+    };
+    (@ $module:ident, $profile:ident, [$($name:ident),*]) => {
+        mod $module {
+            use verbwire_rdma::fabric::Profile::$profile;
+            $(
+                #[tokio::test(start_paused = true)]
+                async fn $name() {
+                    super::$name($crate::site::Over::Fabric($profile)).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use over_nics;

@@ -1,0 +1,245 @@
+//! Where a case runs: two transports over one NIC, a place for raw peers, and a connection that must not notice
+//! anything.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use verbwire_core::message::Message;
+use verbwire_core::transport::{Listener, LocalSide, Transport};
+use verbwire_core::{Error, Target};
+use verbwire_rdma::fabric::{Fabric, FabricConfig, Profile, ViolationKind};
+use verbwire_rdma::testing::InPlace;
+use verbwire_rdma::{RdmaConfig, RdmaTransport};
+use verbwire_tests::fixture::LONG;
+use verbwire_tests::pattern;
+use verbwire_tests::raw_rdma::{RawHost, RawRdma};
+
+use crate::end::{End, drive, plain, receive_for_ever, request, send, slot};
+
+/// Longer than a frame.
+pub(crate) const LONG_BODY: usize = 100_000;
+
+/// What carries the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The software NIC, as this device.
+    Fabric(Profile),
+    /// The device under test of the lab.
+    #[cfg(feature = "device")]
+    Device,
+}
+
+/// See the module.
+pub(crate) struct Site {
+    fabric: Option<Fabric>,
+    /// The transport of honest clients, and the one under attack.
+    pub(crate) transports: [RdmaTransport; 2],
+    pub(crate) raw: RawHost,
+    listener: Box<dyn Listener>,
+    other: Other,
+}
+
+/// A connection between honest ends, which are driven in tasks.
+pub(crate) struct Other {
+    near: End,
+    far: End,
+    received: mpsc::UnboundedReceiver<Message>,
+    /// Requests that it has carried.
+    carried: u32,
+}
+
+/// Completion queues of exactly the depth that one connection asks for: the fabric loses a queue that it overflows.
+pub(crate) fn exact() -> RdmaConfig {
+    let mut config = RdmaConfig::default();
+    config.completion_queue_depth = 0;
+    config
+}
+
+impl Over {
+    fn parts(self, config: &RdmaConfig) -> (Option<Fabric>, [RdmaTransport; 2], RawHost, String) {
+        match self {
+            Self::Fabric(profile) => {
+                let fabric = Fabric::new(FabricConfig { profile, ..FabricConfig::new(1) });
+                let [near, far] = ["near", "far"].map(|name| fabric.host(name));
+                let over = |host| RdmaTransport::over_fabric(host, config.clone());
+                let raw = RawHost { cm: near.cm(), reaper: Arc::new(InPlace) };
+                (Some(fabric), [over(&near), over(&far)], raw, "far:0".to_owned())
+            }
+            #[cfg(feature = "device")]
+            Self::Device => {
+                use verbwire_rdma::verbs::{ReaperThread, VerbsCm, VerbsConfig};
+                let mut verbs = VerbsConfig::default();
+                // A credit too many shall show.
+                verbs.rnr_retry = 0;
+                let over = || RdmaTransport::over_verbs(config.clone(), verbs);
+                let cm = Arc::new(VerbsCm::new(verbs));
+                let raw = RawHost { cm, reaper: Arc::new(ReaperThread) };
+                let address = std::env::var("LAB_ADDRESS").expect("the device lab sets it");
+                (None, [over(), over()], raw, format!("{address}:0"))
+            }
+        }
+    }
+
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Fabric(_) => "fabric",
+            #[cfg(feature = "device")]
+            Self::Device => "rdma",
+        }
+    }
+}
+
+impl Site {
+    pub(crate) async fn new(over: Over) -> Self {
+        Self::with(over, exact()).await
+    }
+
+    pub(crate) async fn with(over: Over, config: RdmaConfig) -> Self {
+        let (fabric, transports, raw, anywhere) = over.parts(&config);
+        let target = Target::new(over.scheme(), anywhere);
+        let mut listener = transports[1].listen(&target).await.expect("a free port");
+        let at = listener.local_target().clone();
+        let (near, far) =
+            tokio::join!(transports[0].connect(&at, plain()), accept(&mut *listener, plain()));
+        let other = Other::new([near.expect("connect").connection, far]);
+        Self { fabric, transports, raw, listener, other }
+    }
+
+    /// A raw client, and the end under attack.
+    pub(crate) async fn raw_client(&mut self) -> (End, RawRdma) {
+        self.raw_client_of(plain()).await
+    }
+
+    /// The same; the end says as much as `side` does.
+    pub(crate) async fn raw_client_of(&mut self, side: LocalSide) -> (End, RawRdma) {
+        let address = self.listener.local_target().address().to_owned();
+        tokio::join!(accept(&mut *self.listener, side), self.raw.established(&address))
+    }
+
+    /// The address of the transport under attack.
+    pub(crate) fn address(&self) -> &str {
+        self.listener.local_target().address()
+    }
+
+    /// The next raw client, whatever becomes of it.
+    pub(crate) async fn accept(&mut self, side: LocalSide) -> Result<End, Error> {
+        try_accept(&mut *self.listener, side).await
+    }
+
+    /// Requests with a short and a long body cross the other connection.
+    pub(crate) async fn assert_others_served(&mut self) {
+        for len in [100, LONG_BODY] {
+            self.other.carry(len).await;
+        }
+    }
+
+    /// The end ends because of what the peer did: in which words.
+    pub(crate) async fn violation(&mut self, end: End) -> String {
+        let error = timeout(LONG, drive(&end)).await.expect("the end in time");
+        assert!(error.is_peer_fault(), "{error}");
+        end.close(error.clone());
+        self.retired(end).await;
+        let words = error.to_string();
+        words.strip_prefix("the peer broke the protocol: ").unwrap_or(&words).to_owned()
+    }
+
+    /// Retires an end under attack: all memory for long bodies is back, and others are served.
+    pub(crate) async fn retired(&mut self, end: End) {
+        timeout(LONG, end.retire()).await.expect("retired in time");
+        drop(end);
+        self.assert_pools_idle().await;
+        self.assert_others_served().await;
+    }
+
+    /// No memory for long bodies is in use, while connections live. On a device others have to be told first.
+    pub(crate) async fn assert_pools_idle(&self) {
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            let found = self.transports.each_ref().map(|transport| {
+                let pools = transport.pools();
+                let amounts = [pools.users, pools.staging, pools.landing].map(|pool| {
+                    (pool.in_use_bytes, pool.quarantined_bytes, pool.leaked_bytes, pool.waiting)
+                });
+                (amounts, pools.granted_bytes)
+            });
+            let idle = ([(0, 0, 0, 0); 3], 0);
+            if found.iter().all(|found| *found == idle) {
+                return;
+            }
+            assert!(Instant::now() < until, "memory is in use: {found:?}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Ends the other connection: every buffer is back, and this side did nothing forbidden. What its peers did
+    /// is theirs.
+    pub(crate) async fn close(self) {
+        for end in [&self.other.near, &self.other.far] {
+            timeout(LONG, end.retire()).await.expect("retired in time");
+        }
+        for transport in &self.transports {
+            let counts = transport.buffers();
+            assert_eq!((counts.free, counts.leaked), (counts.total, 0));
+        }
+        self.assert_pools_idle().await;
+        let Some(fabric) = &self.fabric else { return };
+        let is_ours = |kind: &ViolationKind| !matches!(kind, ViolationKind::RemoteWrite(_));
+        let ours: Vec<_> =
+            fabric.violations().into_iter().filter(|found| is_ours(&found.kind)).collect();
+        assert_eq!(ours, []);
+        let counters = fabric.counters();
+        assert_eq!((counters.rnr, counters.overflows), (0, 0));
+    }
+
+    /// The same where no peer wrote where it must not either.
+    pub(crate) async fn close_clean(self) {
+        let fabric = self.fabric.clone();
+        self.close().await;
+        if let Some(fabric) = fabric {
+            assert_eq!(fabric.violations(), []);
+        }
+    }
+}
+
+impl Other {
+    fn new([near, far]: [End; 2]) -> Self {
+        let (sender, received) = mpsc::unbounded_channel();
+        let driven = [Arc::clone(&near), Arc::clone(&far)];
+        tokio::spawn(async move {
+            let [near, far] = driven;
+            let receiving = async {
+                while let Ok(messages) = receive_for_ever(&far).await {
+                    for message in messages {
+                        // The case may have ended.
+                        let _heard = sender.send(message);
+                    }
+                }
+            };
+            tokio::join!(drive(&near), receiving)
+        });
+        Self { near, far, received, carried: 0 }
+    }
+
+    /// A request with a body of `len` bytes crosses it, and comes as it was.
+    async fn carry(&mut self, len: usize) {
+        self.carried += 1;
+        let body = pattern::payload(len, u64::from(self.carried));
+        send(&self.near, request(self.carried, body.clone())).await.expect("open");
+        let message = timeout(2 * LONG, self.received.recv()).await.expect("it crosses in time");
+        let message = message.expect("an honest connection lives");
+        assert_eq!(slot(&message), self.carried);
+        assert!(message.body.into_bytes() == body, "{len} bytes came changed");
+    }
+}
+
+async fn accept(listener: &mut dyn Listener, side: LocalSide) -> End {
+    try_accept(listener, side).await.expect("handshake")
+}
+
+async fn try_accept(listener: &mut dyn Listener, side: LocalSide) -> Result<End, Error> {
+    let accepting = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
+    Ok(accepting.handshake(side).await?.connection)
+}
