@@ -7,14 +7,20 @@
 //!
 //! Long bodies come from and go to pools of the device, which all its connections share.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::Instant;
+use verbwire_core::{Buffer, Error};
 
 use crate::config::RdmaConfig;
 use crate::memory::{Domain, Lent, Pool, Slab};
-use crate::nic::{Access, Depths, Nic, NicError};
+use crate::nic::{Access, Depths, MAX_SGE, Nic, NicError};
 use crate::pool::{Landing, PoolSnapshot, Sources, Staging};
 use crate::proto::grants::GrantLimits;
 use crate::reactor::{ReactorCounts, Reactors, Share};
@@ -28,6 +34,8 @@ pub(crate) struct Memory {
     /// What users allocate. A pool apart from the transport's own, so that users who hold all of it cannot keep replies
     /// from going out.
     users: Staging,
+    /// Of the devices that may be sending from it.
+    reactors: Mutex<Vec<Weak<Reactors>>>,
 }
 
 impl Memory {
@@ -35,7 +43,29 @@ impl Memory {
     pub(crate) fn new(config: &RdmaConfig, reaper: &Arc<dyn Reaper>) -> Arc<Self> {
         let sources = Sources::new();
         let users = Staging::new(config.staging, Arc::clone(&sources), Arc::clone(reaper));
-        Arc::new(Self { sources, users })
+        Arc::new(Self { sources, users, reactors: Mutex::default() })
+    }
+
+    /// A buffer of `len` zeroed bytes for a user, waited for until `deadline`. While it waits, memory that was sent comes
+    /// back as soon as it can.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line.
+    pub(crate) async fn alloc(&self, len: usize, deadline: Instant) -> Result<Buffer, Error> {
+        let mut alloc = pin!(self.users.alloc(len, deadline));
+        let polled = poll_fn(|cx| Poll::Ready(alloc.as_mut().poll(cx))).await;
+        if let Poll::Ready(done) = polled {
+            return done;
+        }
+        let reactors: Vec<_> = self.reactors().iter().filter_map(Weak::upgrade).collect();
+        let _awaiting: Vec<_> = reactors.iter().map(|reactors| reactors.await_sends()).collect();
+        drop(reactors);
+        alloc.await
+    }
+
+    fn reactors(&self) -> MutexGuard<'_, Vec<Weak<Reactors>>> {
+        self.reactors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The users' pool.
@@ -48,7 +78,7 @@ impl Memory {
 pub(crate) struct Device {
     nic: Arc<dyn Nic>,
     slabs: Mutex<Slabs>,
-    reactors: Reactors,
+    reactors: Arc<Reactors>,
     domain: Domain,
     memory: Arc<Memory>,
     /// Errs once the users' memory is registered here.
@@ -57,6 +87,8 @@ pub(crate) struct Device {
     staging: Staging,
     landing: Landing,
     desk: Arc<Desk>,
+    /// See [`PoolCounts::eager_copied_bytes`].
+    eager_copied: AtomicU64,
 }
 
 #[derive(Default)]
@@ -80,6 +112,9 @@ pub struct PoolCounts {
     pub landing: PoolSnapshot,
     /// Bytes that peers may be writing now, as the bound on them counts.
     pub granted_bytes: u64,
+    /// Bytes of segments from 4 KiB on that were copied into short messages, because they do not lie in registered memory
+    /// or are more than the device gathers.
+    pub eager_copied_bytes: u64,
 }
 
 /// Buffers of a transport's connections, for tests and monitoring.
@@ -112,9 +147,23 @@ impl Device {
             granted: config.granted_bytes,
             window: config.written_bytes(),
         });
-        let (slabs, reactors) = (Mutex::default(), Reactors::default());
+        let (slabs, reactors) = (Mutex::default(), Arc::<Reactors>::default());
         let memory = Arc::clone(memory);
-        Self { nic, slabs, reactors, domain, memory, attached, staging, landing, desk }
+        memory.reactors().retain(|reactors| reactors.strong_count() > 0);
+        memory.reactors().push(Arc::downgrade(&reactors));
+        let eager_copied = AtomicU64::new(0);
+        Self {
+            nic,
+            slabs,
+            reactors,
+            domain,
+            memory,
+            attached,
+            staging,
+            landing,
+            desk,
+            eager_copied,
+        }
     }
 
     /// Waits until the users' memory that was there before is registered with the device.
@@ -152,6 +201,18 @@ impl Device {
     /// Lends bytes to the NIC, if they lie in memory that is registered with it.
     pub(crate) fn lend(&self, bytes: &Bytes) -> Option<Lent> {
         self.memory.sources.lend(self.domain, bytes)
+    }
+
+    /// Runs of memory that a work request of this crate may have on this device.
+    pub(crate) fn max_sge(&self) -> usize {
+        self.nic.capabilities().max_sge.min(MAX_SGE)
+    }
+
+    /// So many bytes were copied into messages that could have been gathered.
+    pub(crate) fn count_copied(&self, bytes: usize) {
+        if bytes > 0 {
+            self.eager_copied.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn nic(&self) -> &Arc<dyn Nic> {
@@ -202,6 +263,7 @@ impl Device {
         counts.staging.add(&self.staging.snapshot());
         counts.landing.add(&self.landing.snapshot());
         counts.granted_bytes += self.desk.granted();
+        counts.eager_copied_bytes += self.eager_copied.load(Ordering::Relaxed);
     }
 
     /// Adds this device's buffers to `counts`.

@@ -145,7 +145,7 @@ impl Transport for FabricTransport {
     }
 
     fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
-        Box::pin(self.memory.users().alloc(len, deadline))
+        Box::pin(self.memory.alloc(len, deadline))
     }
 }
 

@@ -33,7 +33,7 @@ use crate::proto::send_queue::SendQueue;
 use crate::receiver::Replies;
 use crate::rendezvous::{Offer, Rendezvous};
 
-pub(crate) use frame::Frame;
+pub(crate) use frame::{Encoded, Frame};
 use queues::Queues;
 pub(crate) use queues::{OutboundLimits, ZERO_COPY};
 
@@ -316,7 +316,11 @@ impl Outbound {
     /// Accounts for a frame that goes out.
     fn sent(&mut self, class: Class, frame: &mut Frame, wanted: Signal) {
         frame.header.credits = self.credits.handle_sent(class);
-        let wanted = if frame.len() < self.signal_from { wanted } else { Signal::Yes };
+        let is_registered = |bytes: &_| {
+            self.rendezvous.as_ref().is_some_and(|rendezvous| rendezvous.is_registered(bytes))
+        };
+        let must = frame.len() >= self.signal_from || frame.has_long_segment(is_registered);
+        let wanted = if must { Signal::Yes } else { wanted };
         frame.signal = self.slots.handle_post(wanted);
     }
 

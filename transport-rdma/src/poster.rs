@@ -144,12 +144,17 @@ impl Poster {
             return Ok(());
         };
         self.requests.clear();
+        // Each has a run of the buffer in front of it and one behind.
+        let gather = self.device.max_sge().saturating_sub(1) / 2;
+        let mut copied = 0;
         for frame in self.frames.drain(..) {
             let mut buf = endpoint.take()?;
-            let len = frame.encode(&mut buf);
+            let encoded = frame.encode(&mut buf, gather, |bytes| self.device.lend(bytes));
+            copied += encoded.long_copied;
             let buf = buf.into_nic(NicAccess::Read);
-            self.requests.push(endpoint.work().send(buf, len, frame.signal));
+            self.requests.push(endpoint.work().send(buf, encoded, frame.signal));
         }
+        self.device.count_copied(copied);
         endpoint.qp().post_send(&self.requests).map_err(|error| sending(endpoint, error))
     }
 

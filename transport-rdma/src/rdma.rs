@@ -137,7 +137,7 @@ impl Transport for RdmaTransport {
     }
 
     fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
-        Box::pin(self.shared.memory.users().alloc(len, deadline))
+        Box::pin(self.shared.memory.alloc(len, deadline))
     }
 }
 
@@ -285,7 +285,7 @@ impl Shared {
                 advertised: ours,
                 standing: own.standing_grants as usize,
             },
-            max_sge: device.nic().capabilities().max_sge,
+            max_sge: device.max_sge(),
         };
         Rendezvous::new(limits, (Arc::clone(device.sources()), device.domain()))
     }

@@ -11,7 +11,9 @@
 //! Receives complete on one queue, sends on the other. Nobody needs to know at once that a send is done, unless it is
 //! the slot or the buffer that the next one waits for. So the queue of sends is polled along with the other one, and
 //! makes events only while somebody asks for them ([`Share::await_sends`]); on one queue each send that is signalled
-//! would wake a task for nothing, and on iWARP each longer one is.
+//! would wake a task for nothing, and on iWARP each longer one is. Memory that is sent from where it lies comes back by
+//! the same rule: with the next receive, when somebody waits for such memory ([`Reactors::await_sends`]), or when the
+//! watchdog looks, half a second later at most.
 //!
 //! A queue never overflows: a connection is admitted only when all its work requests can complete at once. The
 //! queues are polled and their completions are put into mailboxes under one lock, so that nobody's completions change
@@ -129,6 +131,18 @@ impl Reactors {
         known.iter().find_map(|reactor| reactor.admit(entries))
     }
 
+    /// Completions of all sends are needed as soon as they come, until what is returned drops.
+    pub(crate) fn await_sends(&self) -> AwaitingAll {
+        let known = self.list().iter().map(|(_, known)| Weak::clone(known)).collect();
+        let awaiting = AwaitingAll(known);
+        awaiting.reactors().for_each(|reactor| {
+            if reactor.table().begin_awaiting() {
+                reactor.task.wake();
+            }
+        });
+        awaiting
+    }
+
     /// Adds what these reactors did to `counts`.
     pub(crate) fn count(&self, counts: &mut ReactorCounts) {
         let known: Vec<_> = self.list().iter().filter_map(|(_, known)| known.upgrade()).collect();
@@ -210,6 +224,21 @@ impl Reactor {
 pub(crate) enum Awaited {
     Yes,
     No,
+}
+
+/// Somebody waits for the sends of all connections. Keeps no queue from being destroyed.
+pub(crate) struct AwaitingAll(Vec<Weak<Reactor>>);
+
+impl AwaitingAll {
+    fn reactors(&self) -> impl Iterator<Item = Arc<Reactor>> {
+        self.0.iter().filter_map(Weak::upgrade)
+    }
+}
+
+impl Drop for AwaitingAll {
+    fn drop(&mut self) {
+        self.reactors().for_each(|reactor| reactor.table().end_awaiting());
+    }
 }
 
 /// A connection's share of completion queues. Dropped when its queue pair is destroyed, and not before: that

@@ -24,6 +24,7 @@ mod source;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 use verbwire_core::message::{CallId, Head, Message};
 
@@ -308,12 +309,17 @@ impl Rendezvous {
         self.writer.source(transfer).map(|source| source.head(extras))
     }
 
+    /// Whether the NIC can read these bytes where they lie.
+    pub(crate) fn is_registered(&self, bytes: &Bytes) -> bool {
+        let (sources, domain) = &self.registered;
+        sources.holds(*domain, bytes)
+    }
+
     /// The next Write; it is being posted.
     pub(crate) fn take_write(&mut self) -> NextWrite {
         let Some(next) = self.writer.next_write() else { return NextWrite::Nothing };
         let Some(source) = self.writer.source(next.transfer) else { return NextWrite::Nothing };
-        let (sources, domain) = &self.registered;
-        let is_registered = |bytes: &bytes::Bytes| sources.holds(*domain, bytes);
+        let is_registered = |bytes: &Bytes| self.is_registered(bytes);
         let plan = source.plan((next.start, next.len), is_registered, self.max_sge);
         let needed = plan.staged_len();
         let reserve = self.reserve.take_if(|reserve| reserve.as_ref().len() >= needed);

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::memory::{CpuBuf, Lent, NicBuf, Released};
 use crate::nic::{Inline, SendWr, Signal, Wc, WcStatus};
+use crate::outbound::Encoded;
 use crate::proto::rendezvous::TransferId;
 use crate::proto::rendezvous::wire::Place;
 
@@ -84,10 +85,11 @@ impl Work {
         self.inlined(wr, len)
     }
 
-    /// Takes the buffer of a frame; `len` bytes of it are to be sent.
-    pub(crate) fn send(&mut self, buf: NicBuf, len: usize, signal: Signal) -> SendWr {
-        let wr = self.sends.push(buf, len, signal);
-        self.inlined(wr, len)
+    /// Takes the buffer of a frame, and what is sent from where it lies, for which the send must be signalled.
+    pub(crate) fn send(&mut self, buf: NicBuf, frame: Encoded, signal: Signal) -> SendWr {
+        let (len, is_gathered) = (frame.staged, !frame.gathered.is_empty());
+        let wr = self.sends.push(buf, frame, signal);
+        if is_gathered { wr } else { self.inlined(wr, len) }
     }
 
     /// Takes the memory of a Write.

@@ -1,7 +1,7 @@
 //! One frame: what stands in it, and its bytes.
 
 use bytes::{Buf, BufMut, Bytes};
-use verbwire_core::buf::{Body, BodyReader};
+use verbwire_core::buf::{BY_REFERENCE, Body, BodyReader};
 use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::tlv::TLV_HEADER_LEN;
@@ -9,8 +9,12 @@ use verbwire_core::wire::{HEADER_LEN, Header, Kind, cut, head};
 use verbwire_core::{Error, ErrorKind};
 
 use super::queues::OutboundLimits;
+use crate::memory::Lent;
 use crate::nic::Signal;
 use crate::proto::rendezvous::wire::{self, GRANT_LEN, Grant, GrantId, HeadExtras};
+
+/// Segments from this length on are sent from where they lie. 4 KiB: what encoding keeps by reference.
+const GATHERED: usize = BY_REFERENCE;
 
 /// The call id of frames that are about no call.
 const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
@@ -27,6 +31,17 @@ pub(crate) struct Frame {
     grants: Option<Box<Grants>>,
     /// Whether its work request says that it is done.
     pub(crate) signal: Signal,
+}
+
+/// Where the bytes of a frame are.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    /// Bytes in the frame's buffer.
+    pub(crate) staged: usize,
+    /// What is sent from where it lies, and how many bytes of the buffer go before it.
+    pub(crate) gathered: Vec<(usize, Lent)>,
+    /// Bytes of long segments that were copied.
+    pub(crate) long_copied: usize,
 }
 
 /// What a frame says about grants.
@@ -139,8 +154,23 @@ impl Frame {
         HEADER_LEN + tlvs + metadata + self.body.len()
     }
 
-    /// Writes the frame to the front of `buffer`, which it fits; returns its length.
-    pub(crate) fn encode(&self, buffer: &mut [u8]) -> usize {
+    /// Whether a segment of the body is long enough to be sent from where it lies, if it lies in memory for that.
+    pub(super) fn has_long_segment(&self, is_registered: impl Fn(&Bytes) -> bool) -> bool {
+        self.body.len() >= GATHERED
+            && self
+                .body
+                .segments()
+                .any(|segment| segment.len() >= GATHERED && is_registered(segment))
+    }
+
+    /// Writes the frame to the front of `buffer`, which it fits. Long segments that `lend` lends are left out, `gather` of
+    /// them at most, and none if the frame is not signalled: a loan ends by its own completion.
+    pub(crate) fn encode(
+        &self,
+        buffer: &mut [u8],
+        gather: usize,
+        lend: impl Fn(&Bytes) -> Option<Lent>,
+    ) -> Encoded {
         let room = buffer.len();
         let mut out = buffer;
         out.put_slice(&self.header.encode());
@@ -155,10 +185,22 @@ impl Frame {
         if let Some(message) = &self.message {
             out.put_slice(&message.metadata);
         }
+        let gather = if self.signal == Signal::Yes { gather } else { 0 };
+        let mut encoded = Encoded::default();
         for segment in self.body.segments() {
+            let is_long = segment.len() >= GATHERED;
+            if is_long
+                && encoded.gathered.len() < gather
+                && let Some(lent) = lend(segment)
+            {
+                encoded.gathered.push((room - out.len(), lent));
+                continue;
+            }
+            encoded.long_copied += if is_long { segment.len() } else { 0 };
             out.put_slice(segment);
         }
-        room - out.len()
+        encoded.staged = room - out.len();
+        encoded
     }
 }
 

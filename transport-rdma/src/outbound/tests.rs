@@ -254,7 +254,7 @@ fn what_cannot_be_sent_is_refused_with_its_numbers() {
     push(&mut stage, Message::with_body(head, Bytes::from(vec![b'x'; 2 * FRAME]).into()));
     let mut frames = Vec::new();
     stage.next(&mut frames);
-    assert_eq!(frames[0].encode(&mut [0; FRAME]), FRAME);
+    assert_eq!(frames[0].encode(&mut [0; FRAME], 0, |_| None).staged, FRAME);
 }
 
 /// One side: its stage, its decoder, and the sends that its device has not completed.
@@ -288,7 +288,7 @@ impl Side {
         self.posted.extend(frames.iter().map(|frame| frame.signal));
         let bytes = |frame: &Frame| {
             let mut buffer = vec![0; FRAME];
-            let len = frame.encode(&mut buffer);
+            let len = frame.encode(&mut buffer, 0, |_| None).staged;
             buffer.truncate(len);
             buffer
         };

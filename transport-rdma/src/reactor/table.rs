@@ -20,7 +20,7 @@ pub(super) struct Table {
     free: Vec<usize>,
     /// Entries of the queues that are not promised.
     entries: Depths,
-    /// Slots that await sends.
+    /// Slots that await sends, and others who do.
     awaiting: usize,
     /// Nobody is admitted any more.
     closed: bool,
@@ -52,6 +52,8 @@ pub(super) enum Look {
     /// The one of receives; the one of sends along with what it gives, or if somebody awaits sends.
     Needed,
     Both,
+    /// The one of sends.
+    Sends,
 }
 
 /// What a batch brought.
@@ -136,16 +138,24 @@ impl Table {
         let Some(slot) = self.slots.get_mut(number.slot()) else { return false };
         let before = std::mem::replace(&mut slot.awaited, awaited);
         match (before, awaited) {
-            (Awaited::No, Awaited::Yes) => {
-                self.awaiting += 1;
-                self.awaiting == 1
-            }
+            (Awaited::No, Awaited::Yes) => self.begin_awaiting(),
             (Awaited::Yes, Awaited::No) => {
-                self.awaiting -= 1;
+                self.end_awaiting();
                 false
             }
             _ => false,
         }
+    }
+
+    /// Somebody without a slot awaits sends. Returns whether it is the first one.
+    pub(super) fn begin_awaiting(&mut self) -> bool {
+        self.awaiting += 1;
+        self.awaiting == 1
+    }
+
+    /// It does no more.
+    pub(super) fn end_awaiting(&mut self) {
+        self.awaiting -= 1;
     }
 
     /// Whether somebody awaits sends.
@@ -169,8 +179,11 @@ impl Table {
 
     /// Takes a batch from the queues, to be dispatched.
     pub(super) fn poll(&mut self, cqs: &Cqs, look: Look) -> Result<(), NicError> {
-        let received = cqs.recv.poll(&mut self.batch, BATCH)?;
-        if received > 0 || self.awaits_sends() || look == Look::Both {
+        let received = match look {
+            Look::Needed | Look::Both => cqs.recv.poll(&mut self.batch, BATCH)?,
+            Look::Sends => 0,
+        };
+        if received > 0 || self.awaits_sends() || look != Look::Needed {
             cqs.send.poll(&mut self.batch, BATCH)?;
         }
         Ok(())

@@ -10,7 +10,8 @@
 //!
 //! **Watchdog.** The kernel drops an event when it finds no memory for it, and says nothing. So while there are
 //! connections the queues are polled every half second even without an event. If that finds completions, and their
-//! event has not come a moment later, it is lost: that is counted, and the queues are armed anew.
+//! event has not come a moment later, it is lost: that is counted, and the queues are armed anew. Sends that nobody
+//! awaits are taken then as well, so that their memory comes back also where nothing is received.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -91,6 +92,9 @@ impl Task {
         // First, so that the watchdog does not miss an event that is there.
         let mut next = self.take_events(cx).map(|_taken| Next::Poll);
         let ticked = self.poll_watchdog(cx);
+        if ticked == Ticked::Yes && self.send == Armed::No {
+            next = next.and_then(|next| self.reactor.turn(Look::Sends).map(|_taken| next));
+        }
         let mut found = 0;
         for _ in 0..ROUNDS {
             next = next.and_then(|_poll| self.round(cx, &mut found));
@@ -119,7 +123,9 @@ impl Task {
         if !self.spin.is_open() && !self.is_busy() {
             self.arm()?;
         }
-        let taken = self.reactor.turn(Look::Needed)?;
+        // Where nothing is waited for, one look more costs nothing.
+        let look = if self.is_busy() { Look::Both } else { Look::Needed };
+        let taken = self.reactor.turn(look)?;
         if taken > 0 {
             self.spin.found();
             *found += taken;

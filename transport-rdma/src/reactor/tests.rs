@@ -244,7 +244,7 @@ async fn sends_make_events_only_while_they_are_awaited() {
     settle().await;
     assert_eq!(send.with(|state| state.arms), 0);
     send.complete(id(&share, 1));
-    let in_vain = timeout(Duration::from_secs(5), take(&share)).await;
+    let in_vain = timeout(Duration::from_millis(450), take(&share)).await;
     assert!(in_vain.is_err(), "nobody was told");
     recv.complete(id(&share, 2));
     assert_eq!(take(&share).await, Ok(vec![2, 1]), "it comes along with a receive");
@@ -259,6 +259,41 @@ async fn sends_make_events_only_while_they_are_awaited() {
     assert_eq!(take(&share).await, Ok(vec![4]));
     settle().await;
     assert_eq!(send.with(|state| state.arms), arms);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sends_that_nobody_awaits_are_taken_by_the_watchdog_which_suspects_nothing() {
+    let (nic, reactors) = (FakeNic::default(), Reactors::default());
+    let share = admit(&reactors, &nic, 100);
+    settle().await;
+    for sequence in 1..4 {
+        nic.queue(0).complete(id(&share, sequence));
+        let taken = timeout(Duration::from_millis(501), take(&share)).await;
+        assert_eq!(taken.expect("half a second at most"), Ok(vec![sequence]));
+    }
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(counts(&reactors).lost_events, 0);
+    assert_eq!(nic.queue(0).with(|state| state.arms), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_sends_of_all_gets_events_for_them_until_he_stops() {
+    let (nic, reactors) = (FakeNic::default(), Reactors::default());
+    let share = admit(&reactors, &nic, 100);
+    settle().await;
+    nic.queue(0).complete(id(&share, 1));
+    let awaiting = reactors.await_sends();
+    assert_eq!(soon(&share).await, Ok(vec![1]), "it was there before");
+    nic.queue(0).complete(id(&share, 2));
+    assert_eq!(soon(&share).await, Ok(vec![2]));
+    drop(awaiting);
+    nic.queue(0).complete(id(&share, 3));
+    assert!(timeout(Duration::from_millis(10), take(&share)).await.is_err());
+}
+
+/// What comes within a moment.
+async fn soon(share: &Share) -> Result<Vec<u64>, NicError> {
+    timeout(Duration::from_millis(10), take(share)).await.expect("at once")
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,11 +3,13 @@
 //! A send queue completes in order, so that a completion proves all sends before it done as well.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::Written;
 use super::id::{ConnectionNumber, Kind, SEQUENCE_MASK, WorkId};
 use crate::memory::{Lent, NicBuf, Released};
 use crate::nic::{Inline, SendOp, SendWr, Sge, Sges, Signal};
+use crate::outbound::Encoded;
 use crate::proto::rendezvous::TransferId;
 use crate::proto::rendezvous::wire::Place;
 
@@ -25,6 +27,8 @@ pub(super) struct Sends {
 #[derive(Debug)]
 enum Source {
     Frame(NicBuf),
+    /// A frame in part, and what is read between its parts.
+    Gathered(NicBuf, Vec<Lent>),
     Write(TransferId, Vec<Lent>),
 }
 
@@ -38,9 +42,26 @@ impl Sends {
         Self { connection, oldest, in_flight: VecDeque::new(), written: Written::default() }
     }
 
-    pub(super) fn push(&mut self, buf: NicBuf, len: usize, signal: Signal) -> SendWr {
-        let wr = work_request(self.next_id(), &buf, len, signal);
-        self.in_flight.push_back((Source::Frame(buf), signal));
+    /// A SEND of a frame: runs of `buf`, and between them what is lent.
+    pub(super) fn push(&mut self, buf: NicBuf, frame: Encoded, signal: Signal) -> SendWr {
+        let Encoded { staged, gathered, .. } = frame;
+        if gathered.is_empty() {
+            let wr = work_request(self.next_id(), &buf, staged, signal);
+            self.in_flight.push_back((Source::Frame(buf), signal));
+            return wr;
+        }
+        debug_assert_eq!(signal, Signal::Yes, "a loan ends by its own completion");
+        let mut wr = work_request(self.next_id(), &buf, gathered[0].0, signal);
+        let starts = gathered.iter().map(|(start, _)| *start);
+        let ends = starts.clone().skip(1).chain([staged]);
+        let mut all = true;
+        for ((start, end), (_, lent)) in starts.zip(ends).zip(&gathered) {
+            all &= wr.sges.push(sge_of(lent));
+            all &= start == end || wr.sges.push(run_of(&buf, start..end));
+        }
+        debug_assert!(all, "no more is gathered than the device takes");
+        let lent = gathered.into_iter().map(|(_, lent)| lent).collect();
+        self.in_flight.push_back((Source::Gathered(buf, lent), signal));
         wr
     }
 
@@ -52,14 +73,9 @@ impl Sends {
         source: Vec<Lent>,
         place: Place,
     ) -> SendWr {
-        let sge = |lent: &Lent| Sge {
-            address: lent.address(),
-            len: u32::try_from(lent.len()).expect("a chunk is shorter than 4 GiB"),
-            lkey: lent.lkey(),
-        };
         let (first, rest) = source.split_first().expect("nobody writes nothing");
-        let mut sges = Sges::one(sge(first));
-        let all = rest.iter().all(|lent| sges.push(sge(lent)));
+        let mut sges = Sges::one(sge_of(first));
+        let all = rest.iter().all(|lent| sges.push(sge_of(lent)));
         debug_assert!(all, "a Write is planned for what the device takes");
         let Place { address, rkey } = place;
         let wr = SendWr {
@@ -109,14 +125,14 @@ impl Sends {
 impl Source {
     /// The send is done.
     fn release(self, written: &mut Written) {
-        match self {
-            Self::Frame(buf) => drop(buf.into_cpu(Released::by_nic())),
-            Self::Write(transfer, source) => {
-                written.transfers.push(transfer);
-                let release = |lent: Lent| lent.release(Released::by_nic());
-                written.sources.extend(source.into_iter().map(release));
-            }
-        }
+        let (buf, transfer, lent) = match self {
+            Self::Frame(buf) => (Some(buf), None, Vec::new()),
+            Self::Gathered(buf, lent) => (Some(buf), None, lent),
+            Self::Write(transfer, lent) => (None, Some(transfer), lent),
+        };
+        drop(buf.map(|buf| buf.into_cpu(Released::by_nic())));
+        written.transfers.extend(transfer);
+        written.sources.extend(lent.into_iter().map(|lent| lent.release(Released::by_nic())));
     }
 }
 
@@ -131,11 +147,25 @@ pub(super) fn work_request(id: WorkId, buf: &NicBuf, len: usize, signal: Signal)
     }
 }
 
+/// What is lent.
+fn sge_of(lent: &Lent) -> Sge {
+    Sge {
+        address: lent.address(),
+        len: u32::try_from(lent.len()).expect("a chunk is shorter than 4 GiB"),
+        lkey: lent.lkey(),
+    }
+}
+
 /// The first `len` bytes of `buf`.
 pub(super) fn sge(buf: &NicBuf, len: usize) -> Sge {
+    run_of(buf, 0..len)
+}
+
+fn run_of(buf: &NicBuf, run: Range<usize>) -> Sge {
+    let len = u32::try_from(run.len()).expect("buffers are at most 64 KiB long");
     Sge {
-        address: buf.address(),
-        len: u32::try_from(len).expect("buffers are at most 64 KiB long"),
+        address: buf.address() + run.start as u64,
+        len,
         lkey: buf.lkey().expect("slabs are registered before their buffers are used"),
     }
 }

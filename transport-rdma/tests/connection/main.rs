@@ -4,6 +4,7 @@ mod back_pressure;
 mod ending;
 mod establishing;
 mod faults;
+mod gathered;
 mod long;
 mod long_faults;
 mod order;
