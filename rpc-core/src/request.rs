@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::buf::Buffer;
 use crate::server::too_large;
 use crate::status::{Executed, Status};
+use crate::transport::pressure::PressureWatch;
 use crate::transport::{Path, Transport};
 
 /// A request: on the client a message with options, in a handler a message with where it came from.
@@ -39,6 +40,7 @@ pub(crate) enum Origin {
 pub(crate) struct ConnectionOrigin {
     pub(crate) path: Path,
     pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) pressure: PressureWatch,
     /// Longest reply that the client accepts.
     pub(crate) max_reply: usize,
 }
@@ -146,6 +148,17 @@ impl<T> Request<T> {
             _ => Buffer::zeroed(len),
         }
         .map_err(|error| error.to_status(Executed::Yes))
+    }
+
+    /// In a handler: how much memory requests that this process still holds pin of what its connection receives into, and
+    /// when that changes. See [`Channel::memory_pressure`](crate::Channel::memory_pressure).
+    pub fn memory_pressure(&self) -> PressureWatch {
+        match &self.received {
+            Some(Received { origin: Origin::Connection(connection), .. }) => {
+                connection.pressure.clone()
+            }
+            _ => PressureWatch::none(),
+        }
     }
 
     pub(crate) fn received(message: T, received: Received) -> Self {

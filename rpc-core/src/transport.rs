@@ -20,6 +20,7 @@ pub mod inbound;
 pub mod mem;
 pub mod news;
 pub mod post;
+pub mod pressure;
 pub mod sleeper;
 pub mod stall;
 mod target;

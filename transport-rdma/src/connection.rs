@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use verbwire_core::message::CallId;
 use verbwire_core::transport::driver::DriverSignal;
 use verbwire_core::transport::post::{Posted, Staged};
+use verbwire_core::transport::pressure::PressureWatch;
 use verbwire_core::transport::stall::Stall;
 use verbwire_core::transport::{
     BoxFuture, Connection, Flush, Incoming, Outgoing, Path, SendError, SendHints,
@@ -46,6 +47,8 @@ pub(crate) struct RdmaConnection {
     inbound: Mutex<Option<Inbound>>,
     driver: Arc<DriverSignal>,
     offers: Offers,
+    /// What received messages hold of the device's landing memory.
+    pressure: PressureWatch,
     /// Errs once the queue pair is destroyed.
     destroyed: watch::Receiver<()>,
     path: Path,
@@ -95,6 +98,7 @@ impl RdmaConnection {
             queue: SendQueue::new(outbound, poster),
             inbound: Mutex::new(Some(inbound)),
             driver,
+            pressure: offers.pressure(),
             offers,
             destroyed,
             path,
@@ -378,8 +382,8 @@ impl Connection for RdmaConnection {
         self.path.clone()
     }
 
-    fn capability(&self, _id: TypeId) -> Option<&(dyn Any + Send + Sync)> {
-        None
+    fn capability(&self, id: TypeId) -> Option<&(dyn Any + Send + Sync)> {
+        (id == TypeId::of::<PressureWatch>()).then_some(&self.pressure as _)
     }
 }
 

@@ -48,8 +48,8 @@ mod tests;
 pub use counts::PoolSnapshot;
 pub use error::PoolError;
 pub use landing::{
-    Fenced, GrantClosed, Granted, Isolation, Landed, Landing, LandingConfig, OutOfGrant, Pressure,
-    PressureWatch, QuarantineLevel, Quarantined, SLACK, Target, Tenant,
+    Fenced, GrantClosed, Granted, Isolation, Landed, Landing, LandingConfig, OutOfGrant,
+    QuarantineLevel, Quarantined, SLACK, Target, Tenant,
 };
 pub use sources::Sources;
 pub use staging::{Staging, StagingBuf};

@@ -216,7 +216,8 @@ impl Shared {
             Peers::Trusted => Isolation::Trusted,
             Peers::Untrusted => Isolation::None,
         };
-        let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement, isolation);
+        let isolated = (Arc::clone(&device), isolation);
+        let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement, isolated);
         let driver = Arc::default();
         let tenant = Tenant::unique();
         let granting = Granting::new(Arc::clone(&device), tenant, &driver);

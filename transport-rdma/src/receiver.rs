@@ -16,6 +16,7 @@ use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::transport::{Announced, Incoming, Placement, PlacementHook};
 
 use crate::decoder::{Account, FrameDecoder};
+use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::error::{self, ReceiveError};
 use crate::memory::CpuBuf;
@@ -39,6 +40,7 @@ pub(crate) struct Receiver {
     endpoint: Arc<Endpoint>,
     decoder: FrameDecoder,
     placement: Arc<dyn PlacementHook>,
+    device: Arc<Device>,
     isolation: Isolation,
     replies: Replies,
     awaited: Awaited,
@@ -90,12 +92,13 @@ impl Receiver {
         endpoint: Arc<Endpoint>,
         decoder: FrameDecoder,
         placement: Arc<dyn PlacementHook>,
-        isolation: Isolation,
+        (device, isolation): (Arc<Device>, Isolation),
     ) -> Self {
         Self {
             endpoint,
             decoder,
             placement,
+            device,
             isolation,
             replies: Replies::Ignored,
             awaited: Awaited::No,
@@ -299,7 +302,7 @@ impl Receiver {
             Placed::Yes => true,
             Placed::No => self.place(&body.message, body.len, 0) == Placement::Pool,
         };
-        match body.receive(self.isolation) {
+        match body.receive(self.isolation, self.device.landing()) {
             Ok(message) if is_wanted => received.push(Incoming { message }),
             Ok(_unwanted) => {}
             Err(LandingError::Violation(violation)) => self.violated(violation.into()),

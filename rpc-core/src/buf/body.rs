@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -15,12 +17,21 @@ pub struct Body {
     /// The first segment apart from the others: most bodies have no other, and then need no list.
     first: Bytes,
     rest: Vec<Bytes>,
+    /// Boxed: few bodies have it.
+    copy_out: Option<Box<CopyOut>>,
+}
+
+/// What a reader copies although it is long enough for a slice, because the memory that it lies in is scarce.
+#[derive(Debug, Clone)]
+struct CopyOut {
+    below: usize,
+    copied: Arc<AtomicU64>,
 }
 
 impl Body {
     /// A body of no bytes.
     pub const fn new() -> Self {
-        Self { first: Bytes::new(), rest: Vec::new() }
+        Self { first: Bytes::new(), rest: Vec::new(), copy_out: None }
     }
 
     /// Length in bytes over all segments.
@@ -60,16 +71,25 @@ impl Body {
         all.freeze()
     }
 
+    /// The same, of which readers also copy runs that are shorter than `below` bytes, and add their lengths to `copied`. For
+    /// a transport whose memory for received messages is scarce: a short slice would hold all of it.
+    #[must_use]
+    pub fn copying_below(mut self, below: usize, copied: Arc<AtomicU64>) -> Self {
+        self.copy_out = (below > BY_REFERENCE).then(|| Box::new(CopyOut { below, copied }));
+        self
+    }
+
     /// A reader that hands out long runs as slices and copies short ones.
     pub fn reader(self) -> BodyReader {
         let remaining = self.len();
-        BodyReader { current: self.first, rest: self.rest.into(), remaining }
+        let Self { first, rest, copy_out } = self;
+        BodyReader { current: first, rest: rest.into(), remaining, copy_out }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self { first: bytes, rest: Vec::new() }
+        Self { first: bytes, rest: Vec::new(), copy_out: None }
     }
 }
 
@@ -81,13 +101,26 @@ impl FromIterator<Bytes> for Body {
     }
 }
 
-/// Reads a [`Body`]: a `Buf` whose `copy_to_bytes` slices runs from [`BY_REFERENCE`] on.
+/// Reads a [`Body`]: a `Buf` whose `copy_to_bytes` slices runs from [`BY_REFERENCE`] on, unless the body
+/// [says otherwise](Body::copying_below).
 #[derive(Debug)]
 pub struct BodyReader {
     /// Where reading goes on; empty only when everything is read.
     current: Bytes,
     rest: VecDeque<Bytes>,
     remaining: usize,
+    copy_out: Option<Box<CopyOut>>,
+}
+
+impl BodyReader {
+    /// Whether a run of so many bytes is copied, though it could be a slice. Counts it then.
+    fn copies_out(&self, len: usize) -> bool {
+        let scarce = self.copy_out.as_ref().filter(|scarce| len < scarce.below);
+        scarce.inspect(|scarce| {
+            scarce.copied.fetch_add(len as u64, Ordering::Relaxed);
+        });
+        scarce.is_some()
+    }
 }
 
 impl Buf for BodyReader {
@@ -117,7 +150,7 @@ impl Buf for BodyReader {
 
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
         assert!(len <= self.remaining, "take {len} of {} bytes", self.remaining);
-        if len >= BY_REFERENCE && len <= self.current.len() {
+        if len >= BY_REFERENCE && len <= self.current.len() && !self.copies_out(len) {
             if len == self.current.len() {
                 let whole = mem::take(&mut self.current);
                 self.remaining -= len;
@@ -177,6 +210,20 @@ mod tests {
         let short = reader.copy_to_bytes(BY_REFERENCE - 1);
         assert_ne!(short.as_ptr(), start.wrapping_add(BY_REFERENCE));
         assert_eq!(reader.remaining(), 1);
+    }
+
+    #[test]
+    fn where_memory_is_scarce_shorter_runs_are_copied_and_counted() {
+        let segment = Bytes::from(vec![7; 4 * BY_REFERENCE]);
+        let (start, copied) = (segment.as_ptr(), Arc::new(AtomicU64::new(0)));
+        let body = Body::from(segment).copying_below(2 * BY_REFERENCE, Arc::clone(&copied));
+        let mut reader = body.reader();
+        let long = reader.copy_to_bytes(2 * BY_REFERENCE);
+        assert_eq!(long.as_ptr(), start);
+        let middle = reader.copy_to_bytes(BY_REFERENCE);
+        assert_ne!(middle.as_ptr(), start.wrapping_add(2 * BY_REFERENCE));
+        let _short = reader.copy_to_bytes(9);
+        assert_eq!(copied.load(Ordering::Relaxed), 4096, "short ones are copied anyway");
     }
 
     #[test]

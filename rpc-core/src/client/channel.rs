@@ -16,6 +16,7 @@ use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::service::Service;
 use crate::status::{Executed, Status};
+use crate::transport::pressure::PressureWatch;
 use crate::transport::{LocalSide, Path, Target, Transport};
 
 /// A connection to a server, or a service in this process; clients send their calls through it.
@@ -92,6 +93,16 @@ impl Channel {
         match &self.0 {
             Way::Link(link) => link.alloc(len).await,
             Way::InProcess(_) => Buffer::zeroed(len).map_err(|error| error.to_status(Executed::No)),
+        }
+    }
+
+    /// How much memory replies that this process still holds pin of what the channel's transport receives into, and when
+    /// that changes. Channels over one device share it. A transport that has no budget for that, like TCP, and a service in
+    /// this process, are never under pressure.
+    pub fn memory_pressure(&self) -> PressureWatch {
+        match &self.0 {
+            Way::Link(link) => link.memory_pressure(),
+            Way::InProcess(_) => PressureWatch::none(),
         }
     }
 

@@ -76,7 +76,8 @@ impl Driver {
             let Poll::Ready(now) = self.alarm.poll(next, cx) else {
                 return;
             };
-            let expired = self.shared.table.with(|calls| calls.handle_timeout(now));
+            let why = || self.shared.pressure.excess();
+            let expired = self.shared.table.with(|calls| calls.handle_timeout(now, why));
             for (call, waker) in expired {
                 self.shared.connection.revoke(call);
                 waker.into_iter().for_each(Waker::wake);

@@ -20,6 +20,7 @@ use crate::proto::deadlines::{Timer, deadline_after};
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
 use crate::sync::{Mutex, lock};
+use crate::transport::pressure::PressureWatch;
 use crate::transport::{
     Connection, Established, Flush, Outgoing, Path, SendError, SendHints, Transport,
 };
@@ -36,6 +37,7 @@ pub(super) struct Link {
 pub(super) struct Shared {
     pub(super) table: Arc<Table>,
     pub(super) connection: Arc<dyn Connection>,
+    pub(super) pressure: PressureWatch,
     /// Slots that the peer still allows. Fair, so that no caller starves.
     free_slots: Semaphore,
     peer_max_message_size: usize,
@@ -70,6 +72,7 @@ impl Link {
         let slots = usize::try_from(peer.max_concurrent_calls).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             table,
+            pressure: PressureWatch::of(&*connection),
             connection,
             free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
@@ -88,6 +91,10 @@ impl Link {
 
     pub(super) fn path(&self) -> Path {
         self.shared.connection.path()
+    }
+
+    pub(super) fn memory_pressure(&self) -> PressureWatch {
+        self.shared.pressure.clone()
     }
 
     pub(super) fn register(&self, service: &'static ServiceDescriptor) -> ServiceNumbers {

@@ -237,20 +237,25 @@ impl ClientCalls {
         self.deadlines.next()
     }
 
-    /// Ends the calls whose deadline has passed. Returns them with whom to wake.
-    pub fn handle_timeout(&mut self, now: Instant) -> Vec<(CallId, Option<Waker>)> {
+    /// Ends the calls whose deadline has passed; `why` is asked what kept their replies, as far as that is known. Returns them
+    /// with whom to wake.
+    pub fn handle_timeout(
+        &mut self,
+        now: Instant,
+        why: impl FnOnce() -> Option<String>,
+    ) -> Vec<(CallId, Option<Waker>)> {
         if !self.deadlines.is_due(now) {
             return Vec::new();
         }
-        let mut expired = Vec::new();
-        let mut earliest = None;
+        let (mut expired, mut earliest) = (Vec::new(), None);
+        let status = expired_status(why());
         for (call, caller) in self.calls.iter_mut() {
             let State::Waiting { waker, .. } = &mut caller.state else {
                 continue;
             };
             if caller.deadline <= now {
                 expired.push((call, waker.take()));
-                caller.state = State::Done(Err(expired_status()));
+                caller.state = State::Done(Err(status.clone()));
             } else if earliest.is_none_or(|earliest| caller.deadline < earliest) {
                 earliest = Some(caller.deadline);
             }
@@ -376,9 +381,10 @@ fn refused(why: &str) -> Status {
     Status::unavailable(format!("{why}; connect again for new calls")).with_executed(Executed::No)
 }
 
-fn expired_status() -> Status {
-    Status::deadline_exceeded("the deadline passed before the reply came")
-        .with_executed(Executed::Maybe)
+fn expired_status(why: Option<String>) -> Status {
+    let mut words = String::from("the deadline passed before the reply came");
+    why.iter().for_each(|why| words.extend([": ", why]));
+    Status::deadline_exceeded(words).with_executed(Executed::Maybe)
 }
 
 #[cfg(test)]

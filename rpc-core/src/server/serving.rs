@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::request::ConnectionOrigin;
+use crate::transport::pressure::PressureWatch;
 use crate::transport::{Accepting, Established, Listener, LocalSide, Target, Transport};
 
 /// Pause after a failed accept: the usual reason, no descriptors left, does not go away at once.
@@ -222,7 +223,8 @@ impl Shared {
             return Err(error);
         }
         let max_reply = usize::try_from(peer.max_message_size).unwrap_or(usize::MAX);
-        let origin = Arc::new(ConnectionOrigin { path: connection.path(), transport, max_reply });
+        let (path, pressure) = (connection.path(), PressureWatch::of(&*connection));
+        let origin = Arc::new(ConnectionOrigin { path, transport, pressure, max_reply });
         let peer = Arc::new(Peer { connection, intake, origin });
         let shutdown = Box::pin(async move {
             // An error says that the server is gone, which stops this task as well.

@@ -5,10 +5,9 @@
 //!
 //! Received messages hold their regions for as long as the user holds their bytes. That is bounded: from
 //! three quarters of a budget on there is [`Pressure`], so that programs can drop what they do not need and
-//! decoders slice only fields that are worth it ([`Landing::slices_from`]); from the budget on no region is granted
+//! decoders slice only fields that are worth it ([`Landing::body`]); from the budget on no region is granted
 //! until some are dropped, and whose deadline comes before gets an error that says so.
 
-mod pressure;
 mod proof;
 mod region;
 
@@ -16,9 +15,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 use verbwire_core::Error;
-use verbwire_core::buf::BY_REFERENCE;
+use verbwire_core::buf::{BY_REFERENCE, Body};
+use verbwire_core::transport::pressure::{Gauge, Pressure, PressureWatch};
 
 use super::classes::Classes;
 use super::error::PoolError;
@@ -31,11 +32,8 @@ use crate::memory::{CpuBuf, Domain, IdleBuf};
 use crate::nic::{Access, Nic};
 use crate::reaper::Reaper;
 
-pub use pressure::{Pressure, PressureWatch};
 pub use proof::{Fenced, GrantClosed};
 pub use region::{Granted, Isolation, Landed, OutOfGrant, QuarantineLevel, Quarantined, Target};
-
-use pressure::Gauge;
 
 /// A region is so much longer than its message, so that the writer can begin where its largest segment comes to
 /// lie on a page.
@@ -108,6 +106,8 @@ struct Shared {
     domain: Domain,
     quarantine_cap: usize,
     gauge: Gauge,
+    /// Bytes of fields that readers copied out under pressure.
+    copied_out: Arc<AtomicU64>,
 }
 
 impl Landing {
@@ -126,8 +126,9 @@ impl Landing {
         registrar.attach(domain, nic).expect("there is no slab yet that could be refused");
         let quarantine_cap = config.quarantine_cap.max(classes.longest());
         let store = Store::new(classes, Limits { cap, slab_len, pinned }, registrar, reaper);
-        let gauge = Gauge::new(pinned);
-        Self { shared: Arc::new(Shared { store, domain, quarantine_cap, gauge }) }
+        let (gauge, copied_out) = (Gauge::new(pinned), Arc::default());
+        let shared = Shared { store, domain, quarantine_cap, gauge, copied_out };
+        Self { shared: Arc::new(shared) }
     }
 
     /// A region for a message of `len` bytes, [`SLACK`] longer, waited for until `deadline`.
@@ -173,13 +174,14 @@ impl Landing {
         self.shared.gauge.watch()
     }
 
-    /// From what length on a field of a message of `body_len` bytes is to be a slice of its region; shorter ones are
-    /// to be copied out, so that the region returns. 4 KiB; under pressure at least an eighth of the body.
-    pub fn slices_from(&self, body_len: usize) -> usize {
-        match self.shared.gauge.now() {
-            Pressure::None => BY_REFERENCE,
-            Pressure::High => BY_REFERENCE.max(body_len / PART),
-        }
+    /// A message's body in its region. Under pressure its readers copy fields below an eighth of it out and count
+    /// them, so that the region returns.
+    pub fn body(&self, bytes: Bytes) -> Body {
+        let below = match self.shared.gauge.now() {
+            Pressure::High => bytes.len() / PART,
+            _ => BY_REFERENCE,
+        };
+        Body::from(bytes).copying_below(below, Arc::clone(&self.shared.copied_out))
     }
 
     /// Ends the pool with its device: who waits is told `cause`, and the registrations end. Bytes that were received
@@ -195,7 +197,9 @@ impl Landing {
 
     /// What is where.
     pub fn snapshot(&self) -> PoolSnapshot {
-        self.shared.store.snapshot()
+        let mut snapshot = self.shared.store.snapshot();
+        snapshot.copied_bytes += self.shared.copied_out.load(Ordering::Relaxed);
+        snapshot
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use verbwire_core::message::CallId;
+use verbwire_core::transport::pressure::PressureWatch;
 
 use super::{Region, Rendezvous};
 use crate::device::Device;
@@ -29,6 +30,11 @@ impl Offers {
     /// Offers to the peer of `tenant`, for replies longer than `threshold`.
     pub(crate) fn new(device: Arc<Device>, tenant: Tenant, threshold: usize) -> Self {
         Self { device, tenant, from: threshold as u64 + 1 }
+    }
+
+    /// What received messages hold of the memory.
+    pub(crate) fn pressure(&self) -> PressureWatch {
+        self.device.landing().pressure()
     }
 
     /// Memory for a reply of at most `len` bytes, if that is long and some is there now: nothing is waited for.

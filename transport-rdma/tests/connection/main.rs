@@ -9,4 +9,5 @@ mod long;
 mod long_faults;
 mod order;
 mod pair;
+mod pressure;
 mod shared;

@@ -121,8 +121,9 @@ fn deadlines_end_calls_and_leave_the_rest() {
     let late = begin(&mut calls, at(90));
     let soon = begin(&mut calls, at(50));
     assert_eq!(calls.next_timeout(), Some(at(50)));
-    assert!(calls.handle_timeout(at(49)).is_empty());
-    let expired: Vec<_> = calls.handle_timeout(at(50)).into_iter().map(|(call, _)| call).collect();
+    assert!(calls.handle_timeout(at(49), || None).is_empty());
+    let expired: Vec<_> =
+        calls.handle_timeout(at(50), || None).into_iter().map(|(call, _)| call).collect();
     assert_eq!(expired, [soon]);
     assert_eq!(calls.next_timeout(), Some(at(90)));
     let status = status(&mut calls, soon);
@@ -316,7 +317,7 @@ proptest! {
                 Step::CancelSent => {
                     freed += usize::from(calls.handle_cancel_sent() == Slot::Freed);
                 }
-                Step::Expire => drop(calls.handle_timeout(later() + Duration::from_secs(1))),
+                Step::Expire => drop(calls.handle_timeout(later() + Duration::from_secs(1), || None)),
                 Step::Close => {
                     let abandoned = calls.calls.len() - held.len();
                     drop(calls.handle_closed(Error::new(ErrorKind::Lost, "gone")));
@@ -324,7 +325,7 @@ proptest! {
                 }
             }
         }
-        calls.handle_timeout(later() + Duration::from_secs(1));
+        calls.handle_timeout(later() + Duration::from_secs(1), || None);
         for call in held {
             prop_assert!(calls.poll_outcome(call, Waker::noop()).is_ready());
             freed += 1;

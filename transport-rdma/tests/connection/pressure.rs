@@ -1,0 +1,192 @@
+//! Received messages that a program holds: it is told, their short fields are copied out, and beyond a budget nothing more
+//! is received.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use verbwire_core::client::Client;
+use verbwire_core::config::{ClientConfig, Random};
+use verbwire_core::service::{
+    HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary, unknown_method,
+};
+use verbwire_core::transport::pressure::{Pressure, PressureWatch};
+use verbwire_core::transport::{Flush, Transport};
+use verbwire_core::{Body, Channel, Code, Executed, Request, Response, Server, Target};
+use verbwire_rdma::{Peers, RdmaConfig};
+
+use crate::pair::{Net, PROFILES, drive, exact, pattern, receive_all, request, send};
+
+const LEN: usize = 1 << 20;
+/// A region for so much.
+const REGION: usize = LEN + 8192;
+
+static KEEP: ServiceDescriptor = ServiceDescriptor::new(
+    "test.Keep",
+    &[
+        MethodDescriptor::new("Keep", "/test.Keep/Keep"),
+        MethodDescriptor::new("Give", "/test.Keep/Give"),
+    ],
+);
+
+type Kept = Arc<Mutex<Vec<Bytes>>>;
+
+/// Keeps what it is sent; or sends a megabyte.
+struct Keep {
+    kept: Kept,
+    watches: UnboundedSender<PressureWatch>,
+}
+
+impl Service for Keep {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &KEEP
+    }
+
+    fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {
+        let (kept, watches) = (Arc::clone(&self.kept), self.watches.clone());
+        match method {
+            0 => unary(request, |request: Request<Bytes>| async move {
+                watches.send(request.memory_pressure()).expect("the test listens");
+                lock(&kept).push(request.into_inner());
+                Ok(Response::new(Bytes::new()))
+            }),
+            1 => unary(
+                request,
+                |_: Request<Bytes>| async move { Ok(Response::new(pattern(1, LEN))) },
+            ),
+            other => unknown_method(&KEEP, other),
+        }
+    }
+}
+
+fn lock(kept: &Kept) -> std::sync::MutexGuard<'_, Vec<Bytes>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// May hold four messages; reads them in place.
+fn small() -> RdmaConfig {
+    let mut config = exact();
+    config.peers = Peers::Trusted;
+    config.landing.pinned_budget = 4 * REGION;
+    config
+}
+
+struct Rig {
+    net: Net,
+    channel: Channel,
+    client: Client,
+    kept: Kept,
+    watches: tokio::sync::mpsc::UnboundedReceiver<PressureWatch>,
+}
+
+impl Rig {
+    async fn new(configs: [RdmaConfig; 2]) -> Self {
+        let net = Net::with(PROFILES[0], 1, configs);
+        let transport = |at: usize| Arc::new(net.transports[at].clone()) as Arc<dyn Transport>;
+        let target = Target::new("fabric", "far:7");
+        let (kept, (sender, watches)) = (Kept::default(), unbounded_channel());
+        let service = Keep { kept: Arc::clone(&kept), watches: sender };
+        let builder = Server::builder().add_service(service).random(Random::from_seed(1));
+        let bound = builder.bind([(transport(1), target.clone())]).await.expect("free");
+        tokio::spawn(async move { bound.serve().await });
+        let mut config = ClientConfig::default();
+        config.random = Random::from_seed(2);
+        let channel = Channel::connect(transport(0), &target, &config).await.expect("connect");
+        let client = Client::new(channel.clone(), &KEEP);
+        Self { net, channel, client, kept, watches }
+    }
+
+    async fn keep(&self, number: u32) -> Result<(), verbwire_core::Status> {
+        let mut request = Request::new(pattern(number, LEN));
+        request.set_timeout(Duration::from_secs(2));
+        self.client.unary::<_, Bytes>(0, request).await.map(drop)
+    }
+
+    async fn give(&self) -> Result<Bytes, verbwire_core::Status> {
+        let mut request = Request::new(Bytes::new());
+        request.set_timeout(Duration::from_secs(2));
+        self.client.unary::<_, Bytes>(1, request).await.map(Response::into_inner)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_keeps_requests_is_told_and_beyond_its_budget_callers_are() {
+    let mut rig = Rig::new([exact(), small()]).await;
+    rig.keep(0).await.expect("room");
+    let mut watch = rig.watches.recv().await.expect("a request came");
+    assert_eq!((watch.now(), watch.pinned(), watch.budget()), (Pressure::None, REGION, 4 * REGION));
+    for number in 1..4 {
+        rig.keep(number).await.expect("room");
+    }
+    assert_eq!(watch.changed().await, Some(Pressure::High));
+    let status = rig.keep(4).await.expect_err("the budget is spent");
+    assert_eq!((status.code(), status.executed()), (Code::ResourceExhausted, Executed::No));
+    let words = format!("pin {0} bytes, the budget is {0}", 4 * REGION);
+    assert!(status.message().contains(&words), "{status}");
+    lock(&rig.kept).truncate(1);
+    assert_eq!(watch.changed().await, Some(Pressure::None));
+    rig.keep(5).await.expect("room again");
+    lock(&rig.kept).clear();
+    assert_eq!(rig.channel.memory_pressure().now(), Pressure::None, "the other side holds nothing");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    rig.net.assert_pools_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_keeps_replies_is_told_and_beyond_its_budget_by_its_own_deadline() {
+    let rig = Rig::new([small(), exact()]).await;
+    let mut watch = rig.channel.memory_pressure();
+    let mut kept = Vec::new();
+    for _ in 0..4 {
+        kept.push(rig.give().await.expect("room"));
+    }
+    assert_eq!(watch.changed().await, Some(Pressure::High));
+    let status = rig.give().await.expect_err("the budget is spent");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let words = format!("pin {0} bytes, the budget is {0}", 4 * REGION);
+    assert!(status.message().contains(&words), "{status}");
+    kept.clear();
+    assert_eq!(watch.changed().await, Some(Pressure::None));
+    rig.give().await.expect("room again");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    rig.net.assert_pools_idle();
+}
+
+/// What of a message a program keeps: a field of this length.
+fn field(body: Body, len: usize) -> Bytes {
+    let mut reader = body.reader();
+    let field = reader.copy_to_bytes(len);
+    reader.advance(reader.remaining());
+    field
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_pressure_a_field_below_an_eighth_of_its_buffer_does_not_hold_it() {
+    for profile in PROFILES {
+        let net = Net::with(profile, 1, [exact(), small()]);
+        let (near, far) = net.pair().await;
+        let driver = tokio::spawn(drive(Arc::clone(&near)));
+        let landing = || net.transports[1].pools().landing;
+        let receive = async |number| {
+            send(&near, request(number, pattern(number, LEN)), Flush::Now).await.expect("open");
+            receive_all(&far, 1).await.remove(0).body
+        };
+        let relaxed = field(receive(1).await, 8192);
+        assert_eq!((landing().pinned_bytes, landing().copied_bytes), (REGION, 0));
+        let held = [field(receive(2).await, LEN), field(receive(3).await, LEN)];
+        assert_eq!(landing().pinned_bytes, 3 * REGION);
+        let short = field(receive(4).await, LEN / 8 - 1);
+        assert_eq!(
+            (landing().pinned_bytes, landing().copied_bytes),
+            (3 * REGION, LEN as u64 / 8 - 1)
+        );
+        assert!(short == pattern(4, LEN)[..LEN / 8 - 1]);
+        let long = field(receive(5).await, LEN / 8);
+        assert_eq!(landing().pinned_bytes, 4 * REGION);
+        drop((relaxed, held, long));
+        assert_eq!(landing().pinned_bytes, 0);
+        net.close([&near, &far]).await;
+        driver.await.expect("no panic");
+    }
+}
