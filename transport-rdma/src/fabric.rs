@@ -16,7 +16,7 @@
 //!
 //! Fabrics are independent of each other. One fabric belongs to one runtime's clock: make one per test.
 //!
-//! Not modelled: loss on the wire, shared receive queues, Reads, atomics, immediate data, memory windows.
+//! Not modelled: loss on the wire, shared receive queues, Reads, atomics, immediate data.
 
 mod cm;
 mod config;
@@ -34,12 +34,13 @@ mod schedule;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod window;
 mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use config::{FabricConfig, Latency};
+pub use config::{Binding, FabricConfig, Latency};
 pub use fate::{Death, Fate, FaultCounts, Malice};
 pub use host::{Counters, FabricHost};
 pub use mr::{Violation, ViolationKind};

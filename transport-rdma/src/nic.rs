@@ -31,6 +31,7 @@
 //!
 //! All methods are callable from any thread. None blocks, except `destroy`, which runs on a thread that may.
 
+mod window;
 mod work;
 
 use std::any::Any;
@@ -42,6 +43,7 @@ use verbwire_core::transport::BoxFuture;
 
 use crate::memory::{Region, Slab};
 
+pub use window::Window;
 pub use work::{Inline, RecvWr, SendOp, SendWr, Sge, Sges, Signal, Wc, WcStatus, WrId};
 
 /// Most scatter/gather entries of a work request: what soft-iWARP has, the least of all devices.
@@ -82,6 +84,15 @@ pub trait Nic: Send + Sync + 'static {
     ///
     /// A depth exceeds the device's, or the device is out of queue pairs.
     fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError>;
+
+    /// Allocates a memory window. May take as long as a command of the device.
+    ///
+    /// # Errors
+    ///
+    /// The device has none, or none left.
+    fn allocate_window(&self) -> Result<Box<dyn Window>, NicError> {
+        Err(NicError { verb: "ibv_alloc_mw", reason: "the device has no memory windows".into() })
+    }
 }
 
 /// A completion queue with its completion channel.
@@ -276,8 +287,8 @@ pub struct Capabilities {
     pub own_sends: u32,
     /// Whether fetch-add and compare-swap work.
     pub atomics: Support,
-    /// Whether memory windows of type 2 work.
-    pub memory_windows: Support,
+    /// What memory windows of type 2 are worth.
+    pub memory_windows: Windows,
     /// Whether Writes can carry immediate data.
     pub write_with_immediate: Support,
 }
@@ -289,6 +300,18 @@ pub enum Support {
     Yes,
     /// It cannot.
     No,
+}
+
+/// What a device's memory windows of type 2 are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Windows {
+    /// There are none.
+    No,
+    /// They can be bound and invalidated, and keep nobody from other memory: soft-RoCE checks a window's key and queue
+    /// pair and not its bounds, windows of type 2A are not bound to a queue pair.
+    Porous,
+    /// Through a window a peer reaches what it was bound to, over the queue pair that it was bound on, and nothing else.
+    Isolating,
 }
 
 /// The kinds of wire that carry RDMA.
@@ -308,6 +331,8 @@ pub enum Access {
     Local,
     /// Also by Writes of peers.
     RemoteWrite,
+    /// By Writes of peers only through windows that are bound to parts of it.
+    Windows,
 }
 
 /// Depths of a queue pair's queues, in work requests.

@@ -28,6 +28,7 @@ mod context;
 mod cq;
 mod events;
 mod fate;
+mod mw;
 mod nic;
 mod pd;
 mod qp;

@@ -33,6 +33,8 @@ pub struct FabricConfig {
     /// After what time the connection manager gives up on a host that is dead. Default 4 s: what a lost
     /// message costs a real one.
     pub cm_timeout: Duration,
+    /// What becomes of windows that are bound.
+    pub binding: Binding,
     /// Bytes that a host can register in all: its limit on locked memory. Unlimited by default.
     pub lockable_bytes: u64,
 }
@@ -51,6 +53,7 @@ impl FabricConfig {
             rnr_delay: Duration::from_micros(10),
             retry_timeout: None,
             cm_timeout: Duration::from_secs(4),
+            binding: Binding::Works,
             lockable_bytes: u64::MAX,
         }
     }
@@ -61,6 +64,15 @@ impl Default for FabricConfig {
     fn default() -> Self {
         Self::new(0)
     }
+}
+
+/// What becomes of windows that are bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// What the profile's devices do.
+    Works,
+    /// Each bind fails, on devices that say they can.
+    Refused,
 }
 
 /// How long things take on a fabric.

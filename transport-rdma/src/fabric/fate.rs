@@ -45,6 +45,8 @@ pub enum Fate {
 pub(super) enum WrKind {
     Send,
     Write,
+    /// What does not leave its device.
+    Local,
     Recv,
 }
 
@@ -53,6 +55,7 @@ impl WrKind {
         match op {
             SendOp::Send => Self::Send,
             SendOp::Write { .. } => Self::Write,
+            SendOp::Bind { .. } | SendOp::Invalidate { .. } => Self::Local,
         }
     }
 }
@@ -85,7 +88,8 @@ impl Malice {
         }
         let most = u64::try_from(self.delay.as_nanos()).unwrap_or(u64::MAX);
         let delay = Duration::from_nanos(rng.u64(0..=most));
-        let (sends, writes) = (kind != WrKind::Recv, kind == WrKind::Write);
+        let writes = kind == WrKind::Write;
+        let sends = writes || kind == WrKind::Send;
         let mut roll = rng.u16(0..1000);
         let fates = [
             (writes, self.late_write, Fate::LateWrite(delay)),

@@ -38,6 +38,10 @@ pub struct Counters {
     pub overflows: u64,
     /// Registrations made.
     pub registrations: u64,
+    /// Windows bound.
+    pub binds: u64,
+    /// Windows invalidated.
+    pub invalidations: u64,
 }
 
 impl Counters {
@@ -49,6 +53,8 @@ impl Counters {
         self.rnr += other.rnr;
         self.overflows += other.overflows;
         self.registrations += other.registrations;
+        self.binds += other.binds;
+        self.invalidations += other.invalidations;
     }
 }
 

@@ -12,6 +12,7 @@ use super::host::HostId;
 use super::network::Network;
 use super::qp::QpId;
 use super::shared::Shared;
+use super::window::WindowTable;
 use crate::memory::{DmaError, Lkey, Region, Rkey, Slab, Tenure};
 use crate::nic::{Access, NicError, QpNumber, Sge, WcStatus};
 
@@ -81,6 +82,7 @@ pub(super) struct MrTable {
     by_lkey: BTreeMap<u32, Mr>,
     /// From the remote key to the local one.
     lkeys: BTreeMap<u32, u32>,
+    pub(super) windows: WindowTable,
     locked: u64,
 }
 
@@ -110,7 +112,7 @@ pub(super) enum Fetch {
 }
 
 impl MrTable {
-    fn by_lkey(&self, lkey: Lkey) -> Option<Arc<Slab>> {
+    pub(super) fn by_lkey(&self, lkey: Lkey) -> Option<Arc<Slab>> {
         self.by_lkey.get(&lkey.0)?.slab.upgrade()
     }
 
@@ -123,9 +125,17 @@ impl MrTable {
     fn for_remote_write(&self, rkey: Rkey) -> Option<Arc<Slab>> {
         let mr = self.by_lkey.get(self.lkeys.get(&rkey.0)?)?;
         match mr.access {
-            Access::Local => None,
+            Access::Local | Access::Windows => None,
             Access::RemoteWrite => mr.slab.upgrade(),
         }
+    }
+
+    /// Whether a window can be bound to this memory.
+    pub(super) fn allows_window(&self, lkey: Lkey, address: u64, len: u64) -> bool {
+        let Some(mr) = self.by_lkey.get(&lkey.0) else { return false };
+        let end = address.checked_add(len).filter(|_| len > 0);
+        let within = mr.address <= address && end.is_some_and(|end| end <= mr.address + mr.len);
+        within && mr.access == Access::Windows
     }
 
     fn add(&mut self, lkey: Lkey, mr: Mr) {
@@ -142,7 +152,15 @@ impl MrTable {
     }
 
     fn has_key(&self, key: u32) -> bool {
-        self.by_lkey.contains_key(&key) || self.lkeys.contains_key(&key)
+        self.by_lkey.contains_key(&key)
+            || self.lkeys.contains_key(&key)
+            || self.windows.has_key(Rkey(key))
+    }
+
+    /// Whether a window can have this number.
+    pub(super) fn has_room_for_window(&self, number: u32) -> bool {
+        let keys = (number << 8)..=(number << 8 | 0xff);
+        self.by_lkey.range(keys.clone()).next().is_none() && self.lkeys.range(keys).next().is_none()
     }
 }
 
@@ -232,7 +250,7 @@ impl Network {
     /// Whether keys, rights and bounds allow a Write that arrived on `qp`, whoever owns the memory.
     pub(super) fn may_land(&mut self, qp: QpId, landing: &Landing) -> bool {
         let Some(host) = self.qps.get(&qp).map(|state| state.host) else { return false };
-        let Some(slab) = self.host(host).mrs.for_remote_write(landing.rkey) else { return false };
+        let Some(slab) = self.reached(host, qp, landing) else { return false };
         let within = slab.holds(landing.address, landing.data.len());
         self.after.let_go(slab);
         within
@@ -246,13 +264,26 @@ impl Network {
             return Ok(());
         }
         let now = self.aim_at(host, *address, *rkey);
-        let slab = self.host(host).mrs.for_remote_write(*rkey);
+        let slab = self.reached(host, qp, landing);
         let written = self.access(slab, |slab| slab.dma_write(*address, data));
         // What lies outside of a registration when it is posted is not aimed at anything.
         if written.is_ok() && aim.is_some() && *aim != now {
             self.violate(qp, ViolationKind::StaleWrite);
         }
         self.judge(qp, written, ViolationKind::RemoteWrite)
+    }
+
+    /// The memory that a Write's key opens, to whoever owns it.
+    fn reached(&mut self, host: HostId, qp: QpId, landing: &Landing) -> Option<Arc<Slab>> {
+        let (rkey, bounds) = (landing.rkey, self.behaviour.windows);
+        let mrs = &self.host(host).mrs;
+        match mrs.windows.has_key(rkey) {
+            true => {
+                let run = (landing.address, landing.data.len() as u64);
+                mrs.through_window(qp, rkey, run, bounds)
+            }
+            false => mrs.for_remote_write(rkey),
+        }
     }
 
     fn access(

@@ -7,8 +7,9 @@ use super::host::HostId;
 use super::mr::FabricRegion;
 use super::qp::{Abilities, FabricQp};
 use super::shared::Shared;
+use super::window::FabricWindow;
 use crate::memory::{Region, Slab};
-use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp};
+use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp, Window};
 
 /// A host's device.
 pub(super) struct FabricNic {
@@ -36,6 +37,11 @@ impl Nic for FabricNic {
         let (lkey, rkey) = self.shared.with(|network| network.register(self.host, slab, access))?;
         let shared = Arc::clone(&self.shared);
         Ok(Box::new(FabricRegion { shared, host: self.host, lkey, rkey }))
+    }
+
+    fn allocate_window(&self) -> Result<Box<dyn Window>, NicError> {
+        let key = self.shared.with(|network| network.allocate_window(self.host))?;
+        Ok(Box::new(FabricWindow::new(Arc::clone(&self.shared), self.host, key)))
     }
 
     fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError> {

@@ -7,7 +7,7 @@ use super::network::Network;
 use super::profile::LateSend;
 use super::qp::{Abilities, Phase, QpId, QpState};
 use super::schedule::Event;
-use crate::nic::{Capabilities, Inline, NicError, RecvWr, SendOp, SendWr};
+use crate::nic::{Capabilities, Inline, NicError, RecvWr, SendOp, SendWr, Windows};
 
 const SEND: &str = "ibv_post_send";
 const RECV: &str = "ibv_post_recv";
@@ -58,7 +58,11 @@ impl Network {
 
     fn take_send(&mut self, id: QpId, wr: &SendWr, fate: Fate) -> Result<(), NicError> {
         let max_message = self.behaviour.max_message;
+        let windows = self.behaviour.windows;
         let qp = self.live_qp(id, SEND)?;
+        if let (SendOp::Bind { .. } | SendOp::Invalidate { .. }, Windows::No) = (wr.op, windows) {
+            return refuse(SEND, "EOPNOTSUPP: the device has no memory windows");
+        }
         let Abilities { claimed, real } = &qp.abilities;
         if let Err(refused) = check_send(qp, real, wr, max_message) {
             self.faults.lies += u64::from(check_send(qp, claimed, wr, max_message).is_ok());
@@ -73,7 +77,7 @@ impl Network {
         };
         let late = self.behaviour.late_send;
         let aim = match wr.op {
-            SendOp::Send => None,
+            SendOp::Send | SendOp::Bind { .. } | SendOp::Invalidate { .. } => None,
             SendOp::Write { address, rkey } => self.aim(id, address, rkey),
         };
         let qp = self.live_qp(id, SEND)?;

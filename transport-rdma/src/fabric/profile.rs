@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::nic::{Capabilities, Support, WcStatus, Wire};
+use crate::nic::{Capabilities, Support, WcStatus, Windows, Wire};
 
 /// A kind of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +24,8 @@ pub(super) struct Behaviour {
     /// The wire. iWARP runs over a stream: a send completes when it is handed over, any error ends the
     /// stream, and the end of one side reaches the other.
     pub(super) wire: Wire,
+    /// What windows it has, whatever it says. Porous ones are not checked for their bounds.
+    pub(super) windows: Windows,
     /// Most bytes of a message.
     pub(super) max_message: u64,
     /// Statuses of a receive that is too short, and of the send that it was for.
@@ -59,9 +61,10 @@ impl Profile {
     pub fn capabilities(self, device: impl Into<String>) -> Capabilities {
         let device = device.into();
         let wire = self.behaviour().wire;
-        let (atomics, memory_windows, write_with_immediate) = match self {
-            Self::Rxe | Self::Mlx5Like => (Support::Yes, Support::Yes, Support::Yes),
-            Self::Siw => (Support::No, Support::No, Support::No),
+        let memory_windows = self.behaviour().windows;
+        let (atomics, write_with_immediate) = match self {
+            Self::Rxe | Self::Mlx5Like => (Support::Yes, Support::Yes),
+            Self::Siw => (Support::No, Support::No),
         };
         let (max_cqe, max_wr, max_sge, max_read_sge, max_inline) = match self {
             Self::Rxe => (32_767, 1_048_576, 32, 32, 512),
@@ -106,6 +109,7 @@ const RETRIES: Duration = Duration::from_millis(7 * 268);
 
 static RXE: Behaviour = Behaviour {
     wire: Wire::InfiniBand,
+    windows: Windows::Porous,
     max_message: 8 << 20,
     short_receive: (WcStatus::LOCAL_QP_OPERATION, WcStatus::REMOTE_OPERATION),
     late_send: LateSend::Flushed,
@@ -115,6 +119,7 @@ static RXE: Behaviour = Behaviour {
 
 static SIW: Behaviour = Behaviour {
     wire: Wire::Iwarp,
+    windows: Windows::No,
     max_message: u32::MAX as u64,
     // The sender's status is never seen: its send has completed by then.
     short_receive: (WcStatus::LOCAL_LENGTH, WcStatus::REMOTE_OPERATION),
@@ -126,6 +131,7 @@ static SIW: Behaviour = Behaviour {
 
 static MLX5_LIKE: Behaviour = Behaviour {
     wire: Wire::InfiniBand,
+    windows: Windows::Isolating,
     max_message: 1 << 30,
     short_receive: (WcStatus::LOCAL_LENGTH, WcStatus::REMOTE_INVALID_REQUEST),
     late_send: LateSend::Flushed,

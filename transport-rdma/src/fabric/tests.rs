@@ -11,3 +11,4 @@ mod messages;
 mod pools;
 mod random;
 mod rig;
+mod windows;

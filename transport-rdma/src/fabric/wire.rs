@@ -103,6 +103,13 @@ impl Network {
             return self.enter_error(from);
         }
         let Some(wqe) = qp.send.depart() else { return };
+        if let op @ (SendOp::Bind { .. } | SendOp::Invalidate { .. }) = wqe.wr.op {
+            let index = wqe.index;
+            return match self.change_window(from, op) {
+                Ok(()) => self.settle(from, index, Ok(())),
+                Err(status) => self.fail_departure(from, index, status),
+            };
+        }
         let mut message = Message::new(wqe, wire);
         let index = message.index;
         if let Some(source) = message.source {
@@ -119,6 +126,9 @@ impl Network {
 
     /// What was posted and is about to be flushed leaves all the same.
     pub(super) fn depart_flushed(&mut self, from: QpId, wqe: &mut Wqe) {
+        if let SendOp::Bind { .. } | SendOp::Invalidate { .. } = wqe.wr.op {
+            return;
+        }
         let mut message = Message::new(wqe, self.behaviour.wire);
         if let Some(source) = message.source {
             match self.gather(from, source.as_slice(), Fetch::ByKey) {
@@ -144,6 +154,7 @@ impl Network {
             match message.op {
                 SendOp::Send => counters.sends += 1,
                 SendOp::Write { .. } => counters.writes += 1,
+                SendOp::Bind { .. } | SendOp::Invalidate { .. } => {}
             }
             counters.bytes += len as u64;
         }
@@ -213,6 +224,8 @@ impl Network {
                             Err(()) => Verdict::Refused(WcStatus::REMOTE_ACCESS),
                         }
                     }
+                    // They do not travel.
+                    SendOp::Bind { .. } | SendOp::Invalidate { .. } => Verdict::Done,
                 };
                 self.follow_up(to, verdict)
             }

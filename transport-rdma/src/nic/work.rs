@@ -49,6 +49,23 @@ pub enum SendOp {
         /// Key of the peer's registration.
         rkey: Rkey,
     },
+    /// Binds a window: from now on the peer may write there. Has no memory of its own, and is carried out before what
+    /// is posted behind it leaves.
+    Bind {
+        /// The key that the peer will use: not the one that the window had last, and otherwise any of its own.
+        rkey: Rkey,
+        /// Key of the memory's registration, which must allow it ([`Access::Windows`](super::Access)).
+        lkey: Lkey,
+        /// First byte.
+        address: u64,
+        /// Length in bytes, not 0.
+        len: u64,
+    },
+    /// Ends the rights that a bound window gives. Writes that arrive later are refused, which ends the connection.
+    Invalidate {
+        /// The key that it was bound under.
+        rkey: Rkey,
+    },
 }
 
 /// Whether a work request makes a completion when it succeeds.
@@ -89,6 +106,12 @@ impl Sges {
     /// A list of one entry.
     pub fn one(sge: Sge) -> Self {
         Self { entries: [sge; MAX_SGE], count: 1 }
+    }
+
+    /// A list of none, for work requests without memory of their own.
+    pub fn none() -> Self {
+        let entry = Sge { address: 0, len: 0, lkey: Lkey(0) };
+        Self { entries: [entry; MAX_SGE], count: 0 }
     }
 
     /// Appends an entry. `false` if the list is full.
@@ -135,6 +158,8 @@ impl WcStatus {
     pub const LOCAL_PROTECTION: Self = Self(4);
     /// Not executed: the queue pair was in the error state.
     pub const FLUSHED: Self = Self(5);
+    /// A memory window could not be bound.
+    pub const WINDOW_BIND: Self = Self(6);
     /// The peer refused the request.
     pub const REMOTE_INVALID_REQUEST: Self = Self(9);
     /// Memory of the peer that its registration does not allow.
@@ -156,6 +181,7 @@ impl fmt::Display for WcStatus {
                 "local protection error: memory that is not registered for this"
             }
             Self::FLUSHED => "flushed: the queue pair was in the error state",
+            Self::WINDOW_BIND => "the device refused to bind a memory window that it says it has",
             Self::REMOTE_INVALID_REQUEST => "the peer refused the request as invalid",
             Self::REMOTE_ACCESS => "remote access error: no right to that memory of the peer",
             Self::REMOTE_OPERATION => "the peer's receive could not take the message",

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::memory::{Domain, Lkey, Region, Rkey, Slab};
-use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp, Support, Wire};
+use crate::nic::{
+    Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp, Support, Windows, Wire,
+};
 use crate::reaper::{InPlace, Reaper};
 
 /// A device that registers up to a limit.
@@ -40,7 +42,7 @@ impl FakeNic {
             max_inline: 0,
             own_sends: 0,
             atomics: Support::No,
-            memory_windows: Support::No,
+            memory_windows: Windows::No,
             write_with_immediate: Support::No,
         };
         let (lockable, locked) = (AtomicUsize::new(lockable), Arc::default());

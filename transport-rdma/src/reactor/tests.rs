@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::config::Polling;
 use crate::memory::{Region, Slab};
-use crate::nic::{Access, Capabilities, Cq, Qp, QpNumber, Support, Wire, WrId};
+use crate::nic::{Access, Capabilities, Cq, Qp, QpNumber, Support, Windows, Wire, WrId};
 use crate::work::{Kind, WorkId};
 
 /// A completion queue that a test fills.
@@ -123,7 +123,7 @@ static CAPABILITIES: Capabilities = Capabilities {
     max_inline: 0,
     own_sends: 3,
     atomics: Support::No,
-    memory_windows: Support::No,
+    memory_windows: Windows::No,
     write_with_immediate: Support::No,
 };
 

@@ -10,6 +10,7 @@ use super::cm::{CmId, Parting};
 use super::context::Context;
 use super::cq::{RawCq, VerbsCq};
 use super::fate::{Fates, PortNumber};
+use super::mw::{HeldMw, Mw};
 use super::pd::{Mr, Pd, SlabMr};
 use super::qp::{NUDGES, QpSizes, RawQp, VerbsQp};
 use super::reaper::reap;
@@ -17,12 +18,16 @@ use super::siw;
 use super::thread::{DeviceThread, Ward};
 use crate::memory::{Region, Slab};
 use crate::nic::{
-    Access, Capabilities, Cq, Cqs, Depths, MAX_SGE, Nic, NicError, Qp, Support, Wire,
+    Access, Capabilities, Cq, Cqs, Depths, MAX_SGE, Nic, NicError, Qp, Support, Window, Windows,
+    Wire,
 };
 
 /// What a queue pair is asked to take inline, the most first: devices refuse what is too much, and round up
 /// what they take. soft-iWARP takes 80.
 const INLINE: [u32; 5] = [220, 128, 80, 64, 0];
+
+/// soft-RoCE's `vendor_id`: `RXE_VENDOR_ID` of the kernel.
+const SOFT_ROCE: u32 = 0x00ff_ffff;
 
 /// Reads that may be outstanding in each direction, at most; devices allow from 1 to 128, and this transport
 /// does not read yet.
@@ -38,6 +43,8 @@ pub(super) struct VerbsNic {
     open: Mutex<Option<Open>>,
     /// Every registration, so that all can end with the device.
     mrs: Mutex<Vec<Weak<Mr>>>,
+    /// Every window, for the same.
+    mws: Mutex<Vec<Weak<Mw>>>,
 }
 
 /// What keeps a device open, besides the objects made of it.
@@ -93,7 +100,10 @@ impl VerbsNic {
             Some(ibv_transport_type::IBV_TRANSPORT_IWARP) => Wire::Iwarp,
             _ => Wire::InfiniBand,
         };
-        let capabilities = capabilities(name, wire, &attributes, granted);
+        let mut capabilities = capabilities(name, wire, &attributes, granted);
+        if capabilities.memory_windows != Windows::No && !can_allocate_window(&pd) {
+            capabilities.memory_windows = Windows::No;
+        }
         tracing::debug!(?capabilities, "opened an RDMA device");
         let nic = Arc::new(Self {
             capabilities,
@@ -102,6 +112,7 @@ impl VerbsNic {
             fates: Arc::default(),
             open: Mutex::default(),
             mrs: Mutex::default(),
+            mws: Mutex::default(),
         });
         // Locked meanwhile, so that a removal that the thread hears of at once finds what it has to end.
         let mut open = nic.lock_open();
@@ -178,8 +189,10 @@ impl VerbsNic {
         self.fates.end_device(cause);
         let open = self.lock_open().take();
         let mrs: Vec<_> = self.mrs().drain(..).collect();
+        let mws: Vec<_> = self.mws().drain(..).collect();
         devices().retain(|nic| !nic.is_gone());
         reap(move || {
+            mws.iter().filter_map(Weak::upgrade).for_each(|mw| mw.free());
             mrs.iter().filter_map(Weak::upgrade).for_each(|mr| mr.deregister());
             drop(open);
         });
@@ -191,6 +204,10 @@ impl VerbsNic {
 
     fn lock_open(&self) -> MutexGuard<'_, Option<Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mws(&self) -> MutexGuard<'_, Vec<Weak<Mw>>> {
+        self.mws.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mrs(&self) -> MutexGuard<'_, Vec<Weak<Mr>>> {
@@ -215,6 +232,14 @@ impl Nic for VerbsNic {
         Ok(Box::new(SlabMr(mr)))
     }
 
+    fn allocate_window(&self) -> Result<Box<dyn Window>, NicError> {
+        let window = self.pd()?.alloc_window()?;
+        let mut mws = self.mws();
+        mws.retain(|window| window.strong_count() > 0);
+        mws.push(Arc::downgrade(&window));
+        Ok(Box::new(HeldMw(window)))
+    }
+
     fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError> {
         const VERB: &str = "ibv_create_cq";
         let max = self.capabilities.max_cqe;
@@ -236,6 +261,15 @@ impl Nic for VerbsNic {
         let sizes = QpSizes { depths, send_sges, inline: self.inline };
         Ok(Arc::new(VerbsQp::create(&self.pd()?, cqs, sizes, &self.fates)?))
     }
+}
+
+/// Whether the device has windows as it says: virtual functions of some do not.
+fn can_allocate_window(pd: &Arc<Pd>) -> bool {
+    let window = pd.alloc_window();
+    if let Err(error) = &window {
+        tracing::info!(%error, "the device says that it has memory windows, and has none");
+    }
+    window.is_ok()
 }
 
 /// What queue pairs of a device take inline, as asked for and as granted. Only making one tells.
@@ -295,9 +329,15 @@ fn capabilities(name: &str, wire: Wire, attributes: &ibv_device_attr, inline: u3
             ibv_atomic_cap::IBV_ATOMIC_NONE => Support::No,
             _ => Support::Yes,
         },
-        memory_windows: flag(
-            Caps::IBV_DEVICE_MEM_WINDOW_TYPE_2A | Caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-        ),
+        memory_windows: match (
+            flag(Caps::IBV_DEVICE_MEM_WINDOW_TYPE_2A),
+            flag(Caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+        ) {
+            (Support::No, Support::No) => Windows::No,
+            // Type 2B alone is bound to a queue pair; soft-RoCE's is, and not to its bounds.
+            (_, Support::Yes) if attributes.vendor_id != SOFT_ROCE => Windows::Isolating,
+            _ => Windows::Porous,
+        },
         write_with_immediate: match wire {
             Wire::InfiniBand => Support::Yes,
             Wire::Iwarp => Support::No,

@@ -1,14 +1,16 @@
 //! The protection domain, and memory that is registered in it.
 
+use std::collections::BTreeMap;
 use std::os::raw::c_int;
 use std::ptr::{NonNull, without_provenance_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdma_sys::{
     ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };
 
 use super::context::Context;
+use super::mw::Mw;
 use super::reaper::reap;
 use super::ret::{CallError, non_null, zero_or_errno};
 use crate::memory::{Lkey, Region, Rkey, Slab};
@@ -23,6 +25,16 @@ use crate::nic::{Access, NicError};
 pub(super) struct Pd {
     raw: NonNull<ibv_pd>,
     context: Arc<Context>,
+    known: Mutex<Known>,
+}
+
+/// What work requests name by numbers.
+#[derive(Default)]
+struct Known {
+    /// By local key.
+    mrs: BTreeMap<u32, Weak<Mr>>,
+    /// By number.
+    windows: BTreeMap<u32, Weak<Mw>>,
 }
 
 // SAFETY: libibverbs is thread safe; see `Context`.
@@ -35,7 +47,30 @@ impl Pd {
         // SAFETY: the context is open while it is borrowed.
         let raw = unsafe { ibv_alloc_pd(context.raw()) };
         let raw = non_null("ibv_alloc_pd", raw)?;
-        Ok(Arc::new(Self { raw, context: Arc::clone(context) }))
+        Ok(Arc::new(Self { raw, context: Arc::clone(context), known: Mutex::default() }))
+    }
+
+    /// Allocates a memory window.
+    pub(super) fn alloc_window(self: &Arc<Self>) -> Result<Arc<Mw>, CallError> {
+        let window = Arc::new(Mw::alloc(self)?);
+        let mut known = self.known();
+        known.windows.retain(|_, window| window.strong_count() > 0);
+        known.windows.insert(window.key().window(), Arc::downgrade(&window));
+        Ok(window)
+    }
+
+    /// The memory and the window that a bind names.
+    pub(super) fn bindable(&self, lkey: Lkey, key: Rkey) -> Option<(Arc<Mr>, Arc<Mw>)> {
+        let known = self.known();
+        let mr = known.mrs.get(&lkey.0)?.upgrade()?;
+        // Not dropped under the lock should it be the last one.
+        let window = known.windows.get(&key.window()).and_then(Weak::upgrade);
+        drop(known);
+        Some((mr, window?))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn raw(&self) -> *mut ibv_pd {
@@ -82,7 +117,7 @@ pub(super) struct Mr {
     rkey: Rkey,
 }
 
-// SAFETY: libibverbs is thread safe; see `Context`. The pointer is used by whoever takes it, once.
+// SAFETY: libibverbs is thread safe; see `Context`. The pointer is used under the lock, or by whoever takes it, once.
 unsafe impl Send for Mr {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Mr {}
@@ -99,6 +134,9 @@ impl Mr {
             Access::RemoteWrite => {
                 ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             }
+            Access::Windows => {
+                ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_MW_BIND
+            }
         };
         let address = usize::try_from(slab.address()).map_err(|_| NicError {
             verb: "ibv_reg_mr",
@@ -114,7 +152,19 @@ impl Mr {
         // SAFETY: `ibv_reg_mr` has returned it; nothing writes to its fields.
         let mr = unsafe { raw.as_ref() };
         let (lkey, rkey) = (Lkey(mr.lkey), Rkey(mr.rkey));
-        Ok(Arc::new(Self { held: Mutex::new(Some((raw, Arc::clone(pd)))), lkey, rkey }))
+        let mr = Arc::new(Self { held: Mutex::new(Some((raw, Arc::clone(pd)))), lkey, rkey });
+        if access == Access::Windows {
+            let mut known = pd.known();
+            known.mrs.retain(|_, mr| mr.strong_count() > 0);
+            known.mrs.insert(lkey.0, Arc::downgrade(&mr));
+        }
+        Ok(mr)
+    }
+
+    /// What `use_it` makes of the registration, which does not end meanwhile; `None` if it has ended.
+    pub(super) fn with<T>(&self, use_it: impl FnOnce(*mut ibv_mr) -> T) -> Option<T> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().map(|(raw, _)| use_it(raw.as_ptr()))
     }
 
     /// Ends the registration, if it has not ended. In place, also from `Drop`: the memory must not be freed

@@ -47,7 +47,7 @@ pub(super) const NUDGES: u32 = 3;
 /// with live longer: whoever owns `self` holds them.
 pub(super) struct RawQp {
     raw: NonNull<ibv_qp>,
-    _pd: Arc<Pd>,
+    pd: Arc<Pd>,
 }
 
 // SAFETY: libibverbs is thread safe; see `Context`.
@@ -89,7 +89,7 @@ impl RawQp {
         // queues longer than what this makes (invariant).
         let raw = unsafe { ibv_create_qp(pd.raw(), &raw mut attributes) };
         let raw = non_null("ibv_create_qp", raw)?;
-        Ok((Self { raw, _pd: Arc::clone(pd) }, attributes.cap.max_inline_data))
+        Ok((Self { raw, pd: Arc::clone(pd) }, attributes.cap.max_inline_data))
     }
 
     fn raw(&self) -> *mut ibv_qp {

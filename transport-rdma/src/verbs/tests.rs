@@ -5,6 +5,7 @@
 mod endings;
 mod pools;
 mod refused;
+mod windows;
 mod wire;
 
 use std::env;

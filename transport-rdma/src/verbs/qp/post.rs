@@ -4,12 +4,13 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use rdma_sys::{
-    ibv_post_recv, ibv_post_send, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
+    bind_mw_t, ibv_access_flags, ibv_mw_bind_info, ibv_post_recv, ibv_post_send, ibv_recv_wr,
+    ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
 };
 
 use super::RawQp;
 use crate::nic::{Inline, MAX_SGE, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
-use crate::verbs::ret::{CallError, posted};
+use crate::verbs::ret::{CallError, Errno, posted};
 
 /// Work requests that one call posts. 16: as many as the transport sends at a time.
 const CHAIN: usize = 16;
@@ -17,7 +18,33 @@ const CHAIN: usize = 16;
 impl RawQp {
     /// Posts in order, by as few calls as chains are needed.
     pub(super) fn post_send(&self, batch: &[SendWr]) -> Result<(), CallError> {
-        batch.chunks(CHAIN).try_for_each(|chunk| self.post_send_chain(chunk))
+        // A bind by itself: what it names is held while it is posted.
+        let mut runs = batch.chunk_by(|one, next| !is_bind(one) && !is_bind(next));
+        runs.try_for_each(|run| match run {
+            [wr] if is_bind(wr) => self.post_bind(wr),
+            run => run.chunks(CHAIN).try_for_each(|chunk| self.post_send_chain(chunk)),
+        })
+    }
+
+    fn post_bind(&self, wr: &SendWr) -> Result<(), CallError> {
+        let SendOp::Bind { rkey, lkey, address, len } = wr.op else { return Ok(()) };
+        let unknown = CallError { call: "ibv_post_send", errno: Errno(libc::EINVAL) };
+        let (mr, window) = self.pd.bindable(lkey, rkey).ok_or(unknown)?;
+        let posted = mr.with(|mr| {
+            window.with(|mw| {
+                let mut raw = send_wr(wr, null_mut(), 0, null_mut());
+                let mw_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+                let bind_info =
+                    ibv_mw_bind_info { mr, addr: address, length: len, mw_access_flags };
+                raw.bind_mw_tso_union.bind_mw = bind_mw_t { mw, rkey: rkey.0, bind_info };
+                self.post_send_raw(&raw mut raw)?;
+                // Where the library looks for the key to replace when it is bound again.
+                // SAFETY: the window exists, and its fields are accessed under its lock, which is held.
+                unsafe { (*mw).rkey = rkey.0 };
+                Ok(())
+            })
+        });
+        posted.flatten().unwrap_or(Err(unknown))
     }
 
     fn post_send_chain(&self, batch: &[SendWr]) -> Result<(), CallError> {
@@ -85,11 +112,24 @@ fn send_wr(wr: &SendWr, sg_list: *mut ibv_sge, count: i32, next: *mut ibv_send_w
     if wr.inline == Inline::Yes {
         raw.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
     }
-    if let SendOp::Write { address, rkey } = wr.op {
-        raw.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-        raw.wr.rdma = rdma_sys::rdma_t { remote_addr: address, rkey: rkey.0 };
+    match wr.op {
+        SendOp::Send => {}
+        SendOp::Write { address, rkey } => {
+            raw.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+            raw.wr.rdma = rdma_sys::rdma_t { remote_addr: address, rkey: rkey.0 };
+        }
+        // What it binds, `post_bind` fills in.
+        SendOp::Bind { .. } => raw.opcode = ibv_wr_opcode::IBV_WR_BIND_MW,
+        SendOp::Invalidate { rkey } => {
+            raw.opcode = ibv_wr_opcode::IBV_WR_LOCAL_INV;
+            raw.imm_data_invalidated_rkey_union.invalidated_rkey = rkey.0;
+        }
     }
     raw
+}
+
+fn is_bind(wr: &SendWr) -> bool {
+    matches!(wr.op, SendOp::Bind { .. })
 }
 
 /// A SEND of nothing, unsignalled.
@@ -135,5 +175,10 @@ mod tests {
         let plain = SendWr { op: SendOp::Send, signal: Signal::No, inline: Inline::No, ..wr };
         let raw = send_wr(&plain, null_mut(), 1, null_mut());
         assert_eq!((raw.opcode, raw.send_flags), (ibv_wr_opcode::IBV_WR_SEND, 0));
+        let op = SendOp::Invalidate { rkey: Rkey(0x1_0002) };
+        let raw = send_wr(&SendWr { op, ..plain }, null_mut(), 0, null_mut());
+        // SAFETY: both parts of the union are a number of this size.
+        let rkey = unsafe { raw.imm_data_invalidated_rkey_union.invalidated_rkey };
+        assert_eq!((raw.opcode, rkey), (ibv_wr_opcode::IBV_WR_LOCAL_INV, 0x1_0002));
     }
 }
