@@ -225,6 +225,7 @@ impl RdmaConnection {
             staged.handle_sent(progress.sent);
             if staged.is_busy() {
                 staged.handle_written(progress.written);
+                staged.handle_invalidated(progress.invalidated);
                 *writes = if staged.awaits_writes() { Awaited::Yes } else { Awaited::No };
                 if !progress.accounts.is_empty() {
                     staged.handle_arrival(Instant::now());
@@ -302,6 +303,7 @@ impl RdmaConnection {
         if let Err(error) = inbound.granting.poll(&self.queue, cx, received) {
             inbound.receiver.lost(error);
         }
+        inbound.receiver.isolated(inbound.granting.take_landed(), &self.queue, received);
         if self.queue.with_staged(|staged| staged.has_work_of_grants()) {
             self.post_now(inbound);
         }

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use verbwire_core::{Buffer, Error};
 
-use crate::config::RdmaConfig;
+use crate::config::{Peers, RdmaConfig};
 use crate::memory::{Domain, Lent, Pool, Slab};
-use crate::nic::{Access, Depths, MAX_SGE, Nic, NicError};
-use crate::pool::{Landing, PoolSnapshot, Sources, Staging};
+use crate::nic::{Access, Capabilities, Depths, MAX_SGE, Nic, NicError, Windows};
+use crate::pool::{Isolation, Landing, PoolSnapshot, Sources, Staging};
 use crate::proto::grants::GrantLimits;
 use crate::reactor::{ReactorCounts, Reactors, Share};
 use crate::reaper::Reaper;
@@ -86,6 +86,7 @@ pub(crate) struct Device {
     /// Where the transport copies what it cannot send from where it lies.
     staging: Staging,
     landing: Landing,
+    isolation: Isolation,
     desk: Arc<Desk>,
     /// See [`PoolCounts::eager_copied_bytes`].
     eager_copied: AtomicU64,
@@ -142,7 +143,12 @@ impl Device {
         attached.expect("there is no slab yet that could be refused");
         let attached = attach(memory, (domain, Arc::clone(&nic)), &**reaper);
         let (sources, reaper) = (Arc::clone(sources), Arc::clone(reaper));
-        let landing = Landing::new(config.landing, (domain, Arc::clone(&nic)), sources, reaper);
+        let isolation = isolation(config.peers, nic.capabilities());
+        let make = match isolation {
+            Isolation::Window => Landing::behind_windows,
+            Isolation::Trusted | Isolation::None => Landing::new,
+        };
+        let landing = make(config.landing, (domain, Arc::clone(&nic)), sources, reaper);
         let desk = Desk::new(GrantLimits {
             granted: config.granted_bytes,
             window: config.written_bytes(),
@@ -161,6 +167,7 @@ impl Device {
             attached,
             staging,
             landing,
+            isolation,
             desk,
             eager_copied,
         }
@@ -192,6 +199,11 @@ impl Device {
 
     pub(crate) fn landing(&self) -> &Landing {
         &self.landing
+    }
+
+    /// What keeps peers from landing memory when they should be done with it.
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.isolation
     }
 
     pub(crate) fn desk(&self) -> &Arc<Desk> {
@@ -283,6 +295,15 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.memory.users.detach(self.domain);
+    }
+}
+
+/// What keeps peers of a device from memory that they were granted before.
+fn isolation(peers: Peers, capabilities: &Capabilities) -> Isolation {
+    match (peers, capabilities.memory_windows) {
+        (Peers::Trusted, _) => Isolation::Trusted,
+        (Peers::Untrusted, Windows::Isolating) => Isolation::Window,
+        (Peers::Untrusted, Windows::Porous | Windows::No) => Isolation::None,
     }
 }
 

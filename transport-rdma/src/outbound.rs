@@ -100,8 +100,10 @@ pub(crate) enum Next {
     Blocked,
     /// There are frames to post, and more is staged.
     Post,
-    /// There is no frame to post, but a Write.
+    /// There is no frame to post, but a Write, or a window to be invalidated.
     Write,
+    /// There are windows to be bound, before any frame.
+    Bind,
     /// There are frames to post, and nothing else is staged.
     PostLast,
     /// The connection has ended; the poster lets the queue pair go.
@@ -223,6 +225,10 @@ impl Outbound {
             end.released = true;
             return (Next::End(end.how), Vec::new());
         }
+        if self.has_bind() {
+            let next = if self.slots.free() > 0 { Next::Bind } else { Next::Blocked };
+            return (next, Vec::new());
+        }
         while frames.len() < BATCH && self.slots.free() > 0 {
             let Some((class, mut frame)) = self.take_frame() else { break };
             self.sent(class, &mut frame, Signal::No);
@@ -290,7 +296,8 @@ impl Outbound {
     pub(crate) fn next_post(&self) -> NextPost {
         let may_send = |class| self.credits.may_send(class);
         let has_frame = |rendezvous: &Rendezvous| rendezvous.has_frame(may_send);
-        let is_allowed = self.queues.has_frame(may_send)
+        let is_allowed = self.has_bind()
+            || self.queues.has_frame(may_send)
             || self.credits.poll_credit().is_some()
             || self.rendezvous.as_ref().is_some_and(has_frame);
         let has_write = self.rendezvous.as_ref().is_some_and(Rendezvous::has_write);

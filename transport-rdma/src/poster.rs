@@ -64,7 +64,7 @@ impl Poster {
         Self { endpoint, device, wrote, frames, requests }
     }
 
-    /// Whether a Write was posted since the last time: then its completion is awaited.
+    /// Whether a Write or an invalidation was posted since the last time: then its completion is awaited.
     pub(crate) fn take_wrote(&mut self) -> Awaited {
         mem::replace(&mut self.wrote, Awaited::No)
     }
@@ -87,6 +87,7 @@ impl Poster {
                     self.finish(how, queue);
                     return Posted::All;
                 }
+                (Next::Bind, _) => self.post_binds(queue).map(|()| Wrote::All),
                 (Next::PostLast, _) | (Next::Post, Role::Caller) => {
                     self.post().map(|()| Wrote::All)
                 }
@@ -110,8 +111,30 @@ impl Poster {
         Posted::Blocked
     }
 
-    /// Posts the next Write, if one may go out.
+    /// Binds windows of which the peer is told by frames that are posted after this.
+    fn post_binds(&mut self, queue: &SendQueue) -> Result<(), Error> {
+        let Some(endpoint) = &self.endpoint else { return Ok(()) };
+        self.requests.clear();
+        while let Some((bind, signal)) = queue.with_staged(Outbound::next_bind) {
+            self.requests.push(endpoint.work().bind(bind, signal));
+        }
+        endpoint.qp().post_send(&self.requests).map_err(|error| sending(endpoint, error))
+    }
+
+    /// Invalidates windows whose grants are closed.
+    fn post_invalidations(&mut self, queue: &SendQueue) -> Result<(), Error> {
+        let Some(endpoint) = &self.endpoint else { return Ok(()) };
+        self.requests.clear();
+        while let Some((id, op)) = queue.with_staged(Outbound::next_invalidation) {
+            self.wrote = Awaited::Yes;
+            self.requests.push(endpoint.work().invalidate(id, op));
+        }
+        endpoint.qp().post_send(&self.requests).map_err(|error| sending(endpoint, error))
+    }
+
+    /// Posts the next Write, if one may go out, and all invalidations.
     fn post_write(&mut self, queue: &SendQueue) -> Result<Wrote, Error> {
+        self.post_invalidations(queue)?;
         let Some(endpoint) = &self.endpoint else { return Ok(Wrote::All) };
         let mut next = queue.with_staged(Outbound::next_write);
         if let NextWrite::NeedsReserve(len) = next {

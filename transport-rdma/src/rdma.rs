@@ -12,7 +12,7 @@ use verbwire_core::transport::{
 use verbwire_core::wire::Hello;
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
-use crate::config::{Peers, RdmaConfig, WINDOW};
+use crate::config::{RdmaConfig, WINDOW};
 use crate::connection::RdmaConnection;
 use crate::decoder::FrameDecoder;
 use crate::device::{BufferCounts, Device, Memory, PoolCounts};
@@ -20,7 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::handshake::{self, Side};
 use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, Wire};
 use crate::outbound::{Outbound, OutboundLimits, ZERO_COPY};
-use crate::pool::{Isolation, Tenant};
+use crate::pool::Tenant;
 use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
@@ -212,11 +212,7 @@ impl Shared {
         let rendezvous = self.rendezvous(&device, &own, &peer);
         let outbound = self.outbound(&endpoint, &own, &peer, rendezvous);
         let decoder = FrameDecoder::new(InboundLimits::new(&own, &peer), Arc::clone(&self.landing));
-        let isolation = match self.config.peers {
-            Peers::Trusted => Isolation::Trusted,
-            Peers::Untrusted => Isolation::None,
-        };
-        let isolated = (Arc::clone(&device), isolation);
+        let isolated = (Arc::clone(&device), device.isolation());
         let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement, isolated);
         let driver = Arc::default();
         let tenant = Tenant::unique();

@@ -25,7 +25,9 @@ use crate::pool::Isolation;
 use crate::poster::SendQueue;
 use crate::proto::rendezvous::{BodyLen, TransferId};
 use crate::reactor::Awaited;
-use crate::rendezvous::{Arrival, Came, LandedBody, LandingError, Placed, Rendezvous};
+use crate::rendezvous::{
+    Arrival, Came, InvalidationId, LandedBody, LandingError, Placed, Rendezvous,
+};
 use crate::work::{Completed, Written};
 
 /// Completions taken at a time. 32: what a processor's cache holds with their frames' heads.
@@ -85,6 +87,8 @@ pub(crate) struct Progress<'a> {
     pub(crate) accounts: &'a [Account],
     /// Transfers, for each of their Writes that is done.
     pub(crate) written: &'a [TransferId],
+    /// Invalidations that have succeeded.
+    pub(crate) invalidated: &'a [InvalidationId],
 }
 
 impl Receiver {
@@ -172,7 +176,8 @@ impl Receiver {
                 completions.clear();
                 self.completions = completions;
                 let (accounts, written) = (&self.accounts, &self.written.transfers);
-                Poll::Ready(Ok(Progress { sent, accounts, written }))
+                let invalidated = &self.written.invalidated;
+                Poll::Ready(Ok(Progress { sent, accounts, written, invalidated }))
             }
             Poll::Ready(Err(lost)) => {
                 // A device that goes takes its queues along, and its own words say more.
@@ -227,6 +232,7 @@ impl Receiver {
     fn take(&mut self, completions: &[Wc], queue: &SendQueue, received: &mut Vec<Incoming>) -> u32 {
         self.accounts.clear();
         self.written.transfers.clear();
+        self.written.invalidated.clear();
         let mut sent = 0;
         for wc in completions {
             let completed = self.endpoint.work().complete(wc);
@@ -297,9 +303,24 @@ impl Receiver {
         self.placement.place(Announced { head: &message.head, len, landing })
     }
 
+    /// Takes bodies whose windows are invalidated.
+    pub(crate) fn isolated(
+        &mut self,
+        bodies: impl Iterator<Item = LandedBody>,
+        queue: &SendQueue,
+        received: &mut Vec<Incoming>,
+    ) {
+        let before = received.len();
+        bodies.for_each(|body| self.landed(body, received));
+        if self.replies == Replies::Watched {
+            tell_replies(&received[before..], queue);
+        }
+    }
+
     fn landed(&mut self, body: LandedBody, received: &mut Vec<Incoming>) {
         let is_wanted = match body.placed {
             Placed::Yes => true,
+            Placed::Unwanted => false,
             Placed::No => self.place(&body.message, body.len, 0) == Placement::Pool,
         };
         match body.receive(self.isolation, self.device.landing()) {

@@ -21,6 +21,7 @@ mod granting;
 mod offer;
 mod region;
 mod source;
+mod windows;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use verbwire_core::message::{CallId, Head, Message};
 
 use crate::memory::Domain;
+use crate::nic::SendOp;
 use crate::outbound::Frame;
 use crate::pool::{Sources, StagingBuf};
 use crate::proto::credit::Class;
@@ -43,6 +45,8 @@ pub(crate) use granting::Granting;
 pub(crate) use offer::{Offer, Offers};
 pub(crate) use region::Region;
 pub(crate) use source::{Source, Write};
+pub(crate) use windows::InvalidationId;
+use windows::Windows;
 
 /// What bounds the long bodies of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +75,7 @@ pub(crate) struct Rendezvous {
     advertised: Vec<(CallId, GrantId)>,
     /// Memory that was offered and of which the peer was not told.
     untold: Vec<Released<Region>>,
+    windows: Windows,
     /// RTSs for which nobody has asked for memory yet.
     asking: Vec<Asking>,
     /// RTSs that need no memory any more.
@@ -116,6 +121,8 @@ pub(crate) struct Settled {
     pub(crate) released: Vec<Released<Region>>,
     /// Messages that nobody sends any more, or that are sent.
     pub(crate) sources: Vec<Source>,
+    /// Bodies whose windows are invalidated.
+    pub(crate) landed: Vec<LandedBody>,
     /// Messages whose bodies will not come.
     pub(crate) heads: Vec<Message>,
     pub(crate) asking: Vec<Asking>,
@@ -138,6 +145,7 @@ impl Rendezvous {
             offers: Vec::new(),
             advertised: Vec::new(),
             untold: Vec::new(),
+            windows: Windows::default(),
             asking: Vec::new(),
             given_up: Vec::new(),
             reserve: None,
@@ -189,8 +197,9 @@ impl Rendezvous {
             let rts = self.arriving[at].rts;
             self.give_up(rts, now);
         }
+        let landing = self.windows.give_up(call);
         let advertised = self.drop_offer(call) | self.revoke_advertised(call, now);
-        sending.is_some() || offer.is_some() || at.is_some() || advertised
+        sending.is_some() || offer.is_some() || at.is_some() || landing || advertised
     }
 
     /// The reply of a call is here, or will not come: its grant is wanted back, if the peer has not closed it.
@@ -224,19 +233,25 @@ impl Rendezvous {
     }
 
     /// There is memory for an RTS; its CTS is due. Gives the memory back if the RTS does not wait any more.
-    pub(crate) fn grant(&mut self, rts: RtsNumber, region: Region) -> Option<Region> {
+    pub(crate) fn grant(&mut self, rts: RtsNumber, mut region: Region) -> Option<Region> {
+        if !self.owner.is_waiting(rts) {
+            return Some(region);
+        }
+        // Its bind goes out before any frame that is taken from now on.
+        self.windows.bind(&mut region);
         let place = region.place();
         self.owner.grant(rts, region, place).err()
     }
 
     /// Bodies that are to come.
     pub(crate) fn open_bodies(&self) -> usize {
-        self.arriving.len()
+        self.arriving.len() + self.windows.bodies()
     }
 
     /// Whether a frame or a Write is due.
     pub(crate) fn has_work(&self) -> bool {
-        self.is_busy && (self.has_control() || self.has_data() || self.writer.has_write())
+        let has_frame = self.has_control() || self.has_data();
+        self.is_busy && (has_frame || self.windows.has_bind() || self.has_write())
     }
 
     /// Whether there is a frame that `may_send` allows.
@@ -246,14 +261,34 @@ impl Rendezvous {
                 || self.has_data() && may_send(Class::Data))
     }
 
-    /// Whether a Write may be posted.
+    /// Whether a Write or an invalidation may be posted.
     pub(crate) fn has_write(&self) -> bool {
-        self.is_busy && self.writer.has_write()
+        self.is_busy && (self.writer.has_write() || self.windows.has_invalidation())
     }
 
-    /// Whether Writes are posted whose completions are needed.
+    /// Whether Writes or invalidations are posted whose completions are needed.
     pub(crate) fn awaits_writes(&self) -> bool {
-        self.is_busy && self.writer.awaits_writes()
+        self.is_busy && (self.writer.awaits_writes() || self.windows.awaits_invalidations())
+    }
+
+    /// Whether a window has to be bound before any frame goes out.
+    pub(crate) fn has_bind(&self) -> bool {
+        self.windows.has_bind()
+    }
+
+    /// The next bind; it is being posted.
+    pub(crate) fn take_bind(&mut self) -> Option<SendOp> {
+        self.windows.take_bind()
+    }
+
+    /// The next invalidation; it is being posted.
+    pub(crate) fn take_invalidation(&mut self) -> Option<(InvalidationId, SendOp)> {
+        self.windows.take_invalidation()
+    }
+
+    /// An invalidation has succeeded.
+    pub(crate) fn handle_invalidated(&mut self, id: InvalidationId) {
+        self.windows.handle_invalidated(id);
     }
 
     fn has_control(&self) -> bool {
@@ -380,12 +415,18 @@ impl Rendezvous {
             || self.writer.transfers() > 0
             || self.writer.open_grants() > 0
             || self.has_offers()
+            || !self.windows.is_empty()
             || self.has_control();
     }
 
     fn collect(&mut self, out: &mut Settled) {
-        out.released.append(&mut self.untold);
-        out.released.extend(std::iter::from_fn(|| self.owner.poll_released()));
+        for released in self.untold.drain(..) {
+            out.released.extend(self.windows.retire(released));
+        }
+        while let Some(released) = self.owner.poll_released() {
+            out.released.extend(self.windows.retire(released));
+        }
+        self.windows.collect(&mut out.released, &mut out.landed);
         out.sources.extend(std::iter::from_fn(|| self.writer.poll_ended()).map(|end| end.source));
     }
 
@@ -396,6 +437,8 @@ impl Rendezvous {
         std::mem::take(&mut self.offers).into_iter().for_each(|(_, offer)| offer.take_back());
         let mut settled = Settled::default();
         self.collect(&mut settled);
+        settled.released.extend(self.windows.release());
+        settled.released.extend(settled.landed.into_iter().map(LandedBody::into_released));
         settled.released.into_iter().for_each(Region::release);
     }
 }

@@ -12,10 +12,11 @@ mod sends;
 use bytes::Bytes;
 
 use crate::memory::{CpuBuf, Lent, NicBuf, Released};
-use crate::nic::{Inline, SendWr, Signal, Wc, WcStatus};
+use crate::nic::{Inline, SendOp, SendWr, Signal, Wc, WcStatus};
 use crate::outbound::Encoded;
 use crate::proto::rendezvous::TransferId;
 use crate::proto::rendezvous::wire::Place;
+use crate::rendezvous::InvalidationId;
 
 pub(crate) use id::{ConnectionNumber, Kind, WorkId};
 use receives::Receives;
@@ -40,6 +41,8 @@ pub(crate) struct Work {
 pub(crate) struct Written {
     /// A transfer for each of its Writes that is done.
     pub(crate) transfers: Vec<TransferId>,
+    /// Invalidations that have succeeded.
+    pub(crate) invalidated: Vec<InvalidationId>,
     /// Bytes that nobody reads any more. To be dropped without a lock: others' code may run.
     pub(crate) sources: Vec<Bytes>,
 }
@@ -102,10 +105,21 @@ impl Work {
         self.sends.push_write(transfer, source, place)
     }
 
+    /// Takes note of a bind.
+    pub(crate) fn bind(&mut self, op: SendOp, signal: Signal) -> SendWr {
+        self.sends.push_bind(op, signal)
+    }
+
+    /// Takes note of an invalidation. Always signalled: its success is waited for.
+    pub(crate) fn invalidate(&mut self, id: InvalidationId, op: SendOp) -> SendWr {
+        self.sends.push_invalidation(id, op)
+    }
+
     /// Takes what completions of Writes gave back since the last time.
     pub(crate) fn take_written(&mut self, written: &mut Written) {
         written.transfers.append(&mut self.sends.written.transfers);
         written.sources.append(&mut self.sends.written.sources);
+        written.invalidated.append(&mut self.sends.written.invalidated);
     }
 
     fn inlined(&self, mut wr: SendWr, len: usize) -> SendWr {

@@ -5,6 +5,7 @@
 //!
 //! * `frames`: frames that are cut, too long, or do not fit together; false credits.
 //! * `hello`: what comes instead of a connect request or HELLO.
+//! * `isolation`: peers that write where they were not, or are no longer, granted anything.
 //! * `writers`: peers that write, or say that they did.
 //! * `owners`: peers that grant.
 //! * `site`, `end`: where a case runs, and what it does with the product's side.
@@ -12,6 +13,7 @@
 mod end;
 mod frames;
 mod hello;
+mod isolation;
 mod owners;
 mod site;
 mod writers;

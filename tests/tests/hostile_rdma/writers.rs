@@ -20,7 +20,7 @@ pub(crate) fn grant_id(index: u32) -> GrantId {
     GrantId { index, generation: 0 }
 }
 
-fn fin(grant: GrantId, offset: u32, len: u32) -> Vec<u8> {
+pub(crate) fn fin(grant: GrantId, offset: u32, len: u32) -> Vec<u8> {
     encode(Frame::Fin(Fin { grant, offset, len, crc: None }))
 }
 
@@ -29,7 +29,7 @@ fn names(name: Name) -> Names {
 }
 
 /// The grant that the end gives for the RTS that the raw peer has sent.
-async fn granted(end: &End, raw: &mut RawRdma) -> Grant {
+pub(crate) async fn granted(end: &End, raw: &mut RawRdma) -> Grant {
     let heard = while_driven(end, raw.heard()).await;
     let grant = match heard {
         Frame::Cts { grant, .. } => Some(grant),

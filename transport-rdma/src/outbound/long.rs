@@ -11,12 +11,12 @@ use verbwire_core::transport::Placement;
 use verbwire_core::wire::Kind;
 
 use super::{Frame, Outbound};
-use crate::nic::Signal;
+use crate::nic::{SendOp, Signal};
 use crate::pool::StagingBuf;
 use crate::proto::credit::Class;
 use crate::proto::rendezvous::wire::RtsNumber;
 use crate::proto::rendezvous::{BodyLen, TransferId, Violation};
-use crate::rendezvous::{Arrival, Came, NextWrite, Region, Rendezvous, Settled};
+use crate::rendezvous::{Arrival, Came, InvalidationId, NextWrite, Region, Rendezvous, Settled};
 
 impl Outbound {
     /// The next Write; it is being posted, behind all frames that were taken.
@@ -30,6 +30,37 @@ impl Outbound {
             self.slots.handle_post(Signal::Yes);
         }
         next
+    }
+
+    /// The next bind; it is being posted, before any frame that is taken from now on.
+    pub(crate) fn next_bind(&mut self) -> Option<(SendOp, Signal)> {
+        if self.end.is_some() || self.slots.free() == 0 {
+            return None;
+        }
+        let bind = self.rendezvous.as_mut()?.take_bind()?;
+        Some((bind, self.slots.handle_post(Signal::No)))
+    }
+
+    /// The next invalidation; it is being posted, signalled.
+    pub(crate) fn next_invalidation(&mut self) -> Option<(InvalidationId, SendOp)> {
+        if self.end.is_some() || self.slots.free() == 0 {
+            return None;
+        }
+        let invalidation = self.rendezvous.as_mut()?.take_invalidation()?;
+        self.slots.handle_post(Signal::Yes);
+        Some(invalidation)
+    }
+
+    /// These invalidations have succeeded.
+    pub(crate) fn handle_invalidated(&mut self, invalidated: &[InvalidationId]) {
+        if let Some(rendezvous) = &mut self.rendezvous {
+            invalidated.iter().for_each(|id| rendezvous.handle_invalidated(*id));
+        }
+    }
+
+    /// Whether a window has to be bound before any frame goes out.
+    pub(super) fn has_bind(&self) -> bool {
+        self.rendezvous.as_ref().is_some_and(Rendezvous::has_bind)
     }
 
     /// What must be kept until the queue pair is destroyed.
@@ -126,7 +157,7 @@ impl Outbound {
         self.end.is_none() && self.rendezvous.as_ref().is_some_and(Rendezvous::has_work)
     }
 
-    /// Whether completions of Writes are needed.
+    /// Whether completions of Writes or invalidations are needed.
     pub(crate) fn awaits_writes(&self) -> bool {
         self.rendezvous.as_ref().is_some_and(Rendezvous::awaits_writes)
     }

@@ -10,6 +10,7 @@
 
 mod proof;
 mod region;
+mod window;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ use crate::reaper::Reaper;
 
 pub use proof::{Fenced, GrantClosed};
 pub use region::{Granted, Isolation, Landed, OutOfGrant, QuarantineLevel, Quarantined, Target};
+
+use window::RegionWindow;
 
 /// A region is so much longer than its message, so that the writer can begin where its largest segment comes to
 /// lie on a page.
@@ -87,11 +90,13 @@ struct Region {
     last: Option<Tenant>,
     /// How far they may reach; behind that all is zero.
     used: usize,
+    /// Not bound. `None` before its first grant, and where there are no windows.
+    window: Option<RegionWindow>,
 }
 
 impl Chunk for Region {
     fn fresh(buf: CpuBuf) -> Self {
-        Self { idle: buf.into_idle(), last: None, used: 0 }
+        Self { idle: buf.into_idle(), last: None, used: 0, window: None }
     }
 }
 
@@ -108,6 +113,8 @@ struct Shared {
     gauge: Gauge,
     /// Bytes of fields that readers copied out under pressure.
     copied_out: Arc<AtomicU64>,
+    /// Where windows come from, if peers reach regions through windows only.
+    windows: Option<Arc<dyn Nic>>,
 }
 
 impl Landing {
@@ -118,16 +125,37 @@ impl Landing {
         sources: Arc<Sources>,
         reaper: Arc<dyn Reaper>,
     ) -> Self {
+        Self::with_access(config, (domain, nic), Access::RemoteWrite, (sources, reaper))
+    }
+
+    /// The same, where a peer reaches a region only through a window that is bound for its grant
+    /// ([`Granted::bind`]).
+    pub fn behind_windows(
+        config: LandingConfig,
+        (domain, nic): (Domain, Arc<dyn Nic>),
+        sources: Arc<Sources>,
+        reaper: Arc<dyn Reaper>,
+    ) -> Self {
+        Self::with_access(config, (domain, nic), Access::Windows, (sources, reaper))
+    }
+
+    fn with_access(
+        config: LandingConfig,
+        (domain, nic): (Domain, Arc<dyn Nic>),
+        access: Access,
+        (sources, reaper): (Arc<Sources>, Arc<dyn Reaper>),
+    ) -> Self {
+        let windows = (access == Access::Windows).then(|| Arc::clone(&nic));
         let longest = config.size.longest.saturating_add(SLACK);
         let classes = Classes::new(SHORTEST, HEAD + SLACK, longest);
         let PoolSize { cap, slab_len, .. } = config.size;
         let pinned = config.pinned_budget.max(1);
-        let registrar = Registrar::new(Access::RemoteWrite, sources);
+        let registrar = Registrar::new(access, sources);
         registrar.attach(domain, nic).expect("there is no slab yet that could be refused");
         let quarantine_cap = config.quarantine_cap.max(classes.longest());
         let store = Store::new(classes, Limits { cap, slab_len, pinned }, registrar, reaper);
         let (gauge, copied_out) = (Gauge::new(pinned), Arc::default());
-        let shared = Shared { store, domain, quarantine_cap, gauge, copied_out };
+        let shared = Shared { store, domain, quarantine_cap, gauge, copied_out, windows };
         Self { shared: Arc::new(shared) }
     }
 

@@ -12,7 +12,7 @@ use super::{Arriving, Asking, Region, Rendezvous};
 use crate::error::ReceiveError;
 use crate::pool::{Isolation, Landing};
 use crate::proto::rendezvous::wire::{Crc, Fin, Frame, HeadExtras, RtsNumber};
-use crate::proto::rendezvous::{Arrived, BodyLen, Carrier, Violation};
+use crate::proto::rendezvous::{Arrived, BodyLen, Carrier, Proof, Released, Violation};
 
 /// How long before a request's deadline its memory is waited for no more, so that its caller still hears what was in the
 /// way. 50 ms, and an eighth of the whole at most: a round trip between continents cannot be had sooner, and what has
@@ -59,6 +59,8 @@ pub(crate) struct LandedBody {
 pub(crate) enum Placed {
     Yes,
     No,
+    /// Its call has ended since.
+    Unwanted,
 }
 
 impl Rendezvous {
@@ -160,12 +162,28 @@ impl Rendezvous {
         let message = arriving.map(|arriving| arriving.message).or(head);
         let message = message.expect("the head of an RTS is kept as long as its request is open");
         let (region, offset, len, crc) = (landed.region, landed.offset, landed.len, landed.crc);
-        let landed = LandedBody { message, placed, len, region, offset, crc };
-        Ok(Came::Landed(Box::new(landed)))
+        let landed = Box::new(LandedBody { message, placed, len, region, offset, crc });
+        // Behind a window it comes when that is invalidated.
+        Ok(self.windows.land(landed).map_or(Came::Nothing, Came::Landed))
     }
 }
 
 impl LandedBody {
+    /// Its memory.
+    pub(super) fn region(&mut self) -> &mut Region {
+        &mut self.region
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn give_up(&mut self) {
+        self.placed = Placed::Unwanted;
+    }
+
+    /// Its memory without it.
+    pub(super) fn into_released(self) -> Released<Region> {
+        Released { region: self.region, proof: Proof::Fin }
+    }
+
     /// The message with its body, copied out if the peer could still change it.
     ///
     /// # Errors

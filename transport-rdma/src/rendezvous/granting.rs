@@ -16,7 +16,7 @@ use verbwire_core::wire::status;
 use verbwire_core::{Code, Error, ErrorKind, Executed, Status};
 
 use super::desk::{Admitted, Client};
-use super::{Asking, Region, Settled};
+use super::{Asking, LandedBody, Region, Settled};
 use crate::device::Device;
 use crate::pool::{Granted, PoolError, StagingBuf, Tenant};
 use crate::poster::SendQueue;
@@ -85,6 +85,11 @@ impl Granting {
                 _ => return Ok(()),
             }
         }
+    }
+
+    /// Bodies whose windows are invalidated.
+    pub(crate) fn take_landed(&mut self) -> impl Iterator<Item = LandedBody> {
+        self.settled.landed.drain(..)
     }
 
     /// Takes what is done with out of the stage, and lets it go.

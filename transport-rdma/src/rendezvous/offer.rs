@@ -58,8 +58,9 @@ impl Offer {
 
 impl Rendezvous {
     /// Keeps memory for the reply of a call until its REQUEST is posted.
-    pub(crate) fn offer(&mut self, call: CallId, offer: Offer) {
+    pub(crate) fn offer(&mut self, call: CallId, mut offer: Offer) {
         self.is_busy = true;
+        self.windows.bind(&mut offer.region);
         self.offers.push((call, offer));
     }
 

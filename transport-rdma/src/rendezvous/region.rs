@@ -4,6 +4,7 @@ use bytes::Bytes;
 use verbwire_core::Error;
 
 use super::desk::Admitted;
+use crate::nic::SendOp;
 use crate::pool::{Fenced, GrantClosed, Granted, Isolation, QuarantineLevel, Quarantined, Target};
 use crate::proto::rendezvous::wire::Place;
 use crate::proto::rendezvous::{Fault, Proof, Released};
@@ -40,6 +41,32 @@ impl Region {
     /// What the peer is told.
     pub(crate) fn place(&self) -> Place {
         Place { address: self.0.target.address, rkey: self.0.target.rkey }
+    }
+
+    /// How to bind its window, which must be posted before the peer is told; `None` where there are none.
+    pub(super) fn bind(&mut self) -> Option<SendOp> {
+        match &mut self.0.held {
+            Held::Granted(granted) => granted.bind(),
+            Held::Quarantined(_) | Held::Moving => None,
+        }
+    }
+
+    /// How to end the peer's rights, if it may have some through a window.
+    pub(super) fn invalidation(&self) -> Option<SendOp> {
+        match &self.0.held {
+            Held::Granted(granted) => granted.invalidation(),
+            Held::Quarantined(quarantined) => quarantined.invalidation(),
+            Held::Moving => unreachable!("{MOVED}"),
+        }
+    }
+
+    /// Its window was invalidated with success, or its bind was not posted.
+    pub(super) fn unbind(&mut self) {
+        match &mut self.0.held {
+            Held::Granted(granted) => granted.unbind(),
+            Held::Quarantined(quarantined) => quarantined.unbind(),
+            Held::Moving => unreachable!("{MOVED}"),
+        }
     }
 
     /// The call is over and the grant is not, which the pool counts. Nothing happens the second time. Says whether that

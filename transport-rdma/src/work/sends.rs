@@ -12,6 +12,7 @@ use crate::nic::{Inline, SendOp, SendWr, Sge, Sges, Signal};
 use crate::outbound::Encoded;
 use crate::proto::rendezvous::TransferId;
 use crate::proto::rendezvous::wire::Place;
+use crate::rendezvous::InvalidationId;
 
 /// See the module.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ enum Source {
     /// A frame in part, and what is read between its parts.
     Gathered(NicBuf, Vec<Lent>),
     Write(TransferId, Vec<Lent>),
+    /// Nothing: it binds a window.
+    Bind,
+    /// Nothing: it invalidates one.
+    Invalidation(InvalidationId),
 }
 
 impl Sends {
@@ -89,6 +94,20 @@ impl Sends {
         wr
     }
 
+    pub(super) fn push_bind(&mut self, op: SendOp, signal: Signal) -> SendWr {
+        self.push_local(Source::Bind, op, signal)
+    }
+
+    pub(super) fn push_invalidation(&mut self, id: InvalidationId, op: SendOp) -> SendWr {
+        self.push_local(Source::Invalidation(id), op, Signal::Yes)
+    }
+
+    fn push_local(&mut self, source: Source, op: SendOp, signal: Signal) -> SendWr {
+        let id = self.next_id().encode();
+        self.in_flight.push_back((source, signal));
+        SendWr { id, op, sges: Sges::none(), signal, inline: Inline::No }
+    }
+
     fn next_id(&self) -> WorkId {
         let sequence = (self.oldest + self.in_flight.len() as u64) & SEQUENCE_MASK;
         WorkId { kind: Kind::Send, connection: self.connection, sequence }
@@ -103,8 +122,13 @@ impl Sends {
             return None;
         }
         self.oldest = (sequence + 1) & SEQUENCE_MASK;
-        let done = self.in_flight.drain(..=at);
-        done.for_each(|(source, _)| source.release(&mut self.written));
+        for (source, _) in self.in_flight.drain(..=at) {
+            // Of those before one that failed it is not known that they succeeded.
+            if let (Source::Invalidation(id), true) = (&source, is_success) {
+                self.written.invalidated.push(*id);
+            }
+            source.release(&mut self.written);
+        }
         u32::try_from(at + 1).ok()
     }
 
@@ -129,6 +153,7 @@ impl Source {
             Self::Frame(buf) => (Some(buf), None, Vec::new()),
             Self::Gathered(buf, lent) => (Some(buf), None, lent),
             Self::Write(transfer, lent) => (None, Some(transfer), lent),
+            Self::Bind | Self::Invalidation(_) => (None, None, Vec::new()),
         };
         drop(buf.map(|buf| buf.into_cpu(Released::by_nic())));
         written.transfers.extend(transfer);

@@ -5,6 +5,7 @@ mod ending;
 mod establishing;
 mod faults;
 mod gathered;
+mod isolation;
 mod long;
 mod long_faults;
 mod order;

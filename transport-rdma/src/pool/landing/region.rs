@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::proof::{Fenced, GrantClosed};
+use super::window::RegionWindow;
 use super::{Region, Shared, Tenant};
-use crate::memory::{CpuBuf, NicAccess, NicBuf, Released, Returned, Rkey};
-use crate::nic::NicError;
+use crate::memory::{CpuBuf, IdleBuf, NicAccess, NicBuf, Released, Returned, Rkey};
+use crate::nic::{NicError, SendOp};
 use crate::pool::counts::Counts;
 use crate::pool::error::PoolError;
 use crate::pool::store::{Held, Origin};
@@ -20,7 +21,7 @@ use crate::pool::store::{Held, Origin};
 pub struct Target {
     /// Where it begins: on a page.
     pub address: u64,
-    /// The key of the pool's registration; a memory window has another one.
+    /// The key of the region's window, or of the pool's registration where there are no windows.
     pub rkey: Rkey,
     /// How long it is: the message's length and the slack.
     pub len: usize,
@@ -73,14 +74,16 @@ struct Open {
     buf: Option<NicBuf>,
     home: Home,
     target: Target,
+    window: Option<RegionWindow>,
 }
 
 const MOVED: &str = "a region moves on only when its state is consumed";
 
 impl Home {
-    fn region(&self, buf: NicBuf) -> Region {
-        let idle = buf.into_idle(Returned::by_peer());
-        Region { idle, last: Some(self.tenant), used: self.used }
+    /// A region that comes back. One whose window may be bound loses it.
+    fn region(&self, idle: IdleBuf, window: Option<RegionWindow>) -> Region {
+        let window = window.and_then(RegionWindow::kept);
+        Region { idle, last: Some(self.tenant), used: self.used, window }
     }
 }
 
@@ -101,8 +104,8 @@ impl Open {
 
     /// Back to the pool.
     fn close(mut self) {
-        let buf = self.buf.take().expect(MOVED);
-        self.home.origin.put(self.home.region(buf));
+        let idle = self.buf.take().expect(MOVED).into_idle(Returned::by_peer());
+        self.home.origin.put(self.home.region(idle, self.window.take()));
     }
 
     /// Read in place.
@@ -111,7 +114,20 @@ impl Open {
         let home = self.home.clone();
         home.origin.pin(buf.len());
         home.shared.gauge.pin(buf.len());
-        Pinned { buf: Some(buf), home, range }
+        Pinned { buf: Some(buf), home, range, window: self.window.take() }
+    }
+
+    fn bind(&mut self) -> Option<SendOp> {
+        let Target { address, len, .. } = self.target;
+        self.window.as_mut().map(|window| window.bind(address, len))
+    }
+
+    fn invalidation(&self) -> Option<SendOp> {
+        self.window.as_ref().and_then(RegionWindow::invalidation)
+    }
+
+    fn unbind(&mut self) {
+        self.window.iter_mut().for_each(RegionWindow::unbind);
     }
 }
 
@@ -144,10 +160,21 @@ impl Granted {
         tenant: Tenant,
         len: usize,
     ) -> Result<Self, PoolError> {
-        let Some((_, rkey)) = held.chunk().idle.keys_in(shared.domain) else {
+        let Some((lkey, key)) = held.chunk().idle.keys_in(shared.domain) else {
             return Err(PoolError::Closed(shared.store.cause()));
         };
         let (mut region, origin) = held.split();
+        let mut window = region.window.take();
+        if let (None, Some(nic)) = (&window, &shared.windows) {
+            match RegionWindow::allocate(&**nic) {
+                Ok(allocated) => window = Some(allocated),
+                Err(reason) => {
+                    origin.put(region);
+                    return Err(PoolError::Refused { len, reason });
+                }
+            }
+        }
+        let rkey = window.as_mut().map_or(key, |window| window.renew(lkey));
         if region.last != Some(tenant) && region.used > 0 {
             region.idle.zero(region.used);
             Counts::add(&origin.counts().zeroed, region.used);
@@ -157,12 +184,28 @@ impl Granted {
         let buf = region.idle.into_nic(NicAccess::Write);
         let target = Target { address: buf.address(), rkey, len };
         let home = Home { origin, shared, tenant, used };
-        Ok(Self(Open { buf: Some(buf), home, target }))
+        Ok(Self(Open { buf: Some(buf), home, target, window }))
     }
 
     /// What the peer is told.
     pub fn target(&self) -> Target {
         self.0.target
+    }
+
+    /// How to bind the region's window, to be posted before the peer is told; `None` where there are no windows.
+    /// From now on the region is the pool's again only after an invalidation, or its window is lost.
+    pub(crate) fn bind(&mut self) -> Option<SendOp> {
+        self.0.bind()
+    }
+
+    /// How to end the peer's rights, if it may have some through a window.
+    pub(crate) fn invalidation(&self) -> Option<SendOp> {
+        self.0.invalidation()
+    }
+
+    /// The invalidation succeeded, or the bind was not posted.
+    pub(crate) fn unbind(&mut self) {
+        self.0.unbind();
     }
 
     /// The memory, for a test that writes to it as a peer's NIC does.
@@ -209,6 +252,16 @@ pub struct Quarantined {
 }
 
 impl Quarantined {
+    /// As for [`Granted::invalidation`].
+    pub(crate) fn invalidation(&self) -> Option<SendOp> {
+        self.open.as_ref().expect(MOVED).invalidation()
+    }
+
+    /// As for [`Granted::unbind`].
+    pub(crate) fn unbind(&mut self) {
+        self.open.as_mut().expect(MOVED).unbind();
+    }
+
     /// The grant is closed; what the peer wrote is never looked at.
     pub fn release(mut self, _proof: GrantClosed) {
         self.open.take().expect(MOVED).close();
@@ -298,6 +351,8 @@ struct Pinned {
     buf: Option<CpuBuf>,
     home: Home,
     range: Range<usize>,
+    /// Invalidated.
+    window: Option<RegionWindow>,
 }
 
 impl AsRef<[u8]> for Pinned {
@@ -309,10 +364,9 @@ impl AsRef<[u8]> for Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let Some(buf) = self.buf.take() else { return };
-        let Home { origin, shared, tenant, used } = &self.home;
         let bytes = buf.len();
-        shared.gauge.unpin(bytes);
-        let region = Region { idle: buf.into_idle(), last: Some(*tenant), used: *used };
-        origin.unpin(region, bytes);
+        self.home.shared.gauge.unpin(bytes);
+        let region = self.home.region(buf.into_idle(), self.window.take());
+        self.home.origin.unpin(region, bytes);
     }
 }
