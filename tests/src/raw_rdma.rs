@@ -4,22 +4,23 @@
 //! It gives no credits, never posts a receive again and never takes a buffer back, so it lives for some hundred
 //! frames. What it was written it reads as its NIC would.
 
+mod frames;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{BufMut, BytesMut};
 use tokio::time::timeout;
 use verbwire_core::Error;
-use verbwire_core::message::CallId;
-use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::{Header, Hello, Kind};
 use verbwire_rdma::testing::{
-    Access, Cm, CmListener, Connected, Cq, Cqs, Depths, Frame, HeadExtras, Inline, Nic, NicAccess,
-    NicBuf, Place, Poison, Pool, Qp, Reaper, RecvWr, RtsNumber, SendOp, SendWr, Sge, Sges, Signal,
-    Slab, WcStatus, WrId,
+    Access, Cm, CmListener, Connected, Cq, Cqs, Depths, Domain, Frame, Inline, Nic, NicAccess,
+    NicBuf, Place, Poison, Pool, Qp, Reaper, RecvWr, SendOp, SendWr, Sge, Sges, Signal, Slab,
+    WcStatus, WrId,
 };
+
+pub use frames::{encode, frame_of, head, head_of, rts};
 
 use crate::fixture::LONG;
 use crate::raw::hello;
@@ -51,6 +52,8 @@ pub struct RawRdma {
     sends: Vec<NicBuf>,
     /// Memory that the other side may write to.
     landings: Vec<(Arc<Pool>, NicBuf)>,
+    /// What that is registered with.
+    domain: Domain,
     connected: Option<Connected>,
     is_over: bool,
     failure: Option<WcStatus>,
@@ -180,6 +183,7 @@ impl RawRdma {
             receives,
             sends: Vec::new(),
             landings: Vec::new(),
+            domain: Domain::unique(),
             connected: None,
             is_over: false,
             failure: None,
@@ -225,21 +229,31 @@ impl RawRdma {
     pub fn landing(&mut self, len: usize) -> Place {
         let pool = Pool::new(Slab::new(len, 1), Poison::Off);
         let region = self.nic.register(pool.slab(), Access::RemoteWrite).expect("memory");
-        pool.slab().set_region(region);
+        pool.slab().add_region(self.domain, region);
         let buf = pool.take().expect("free").into_nic(NicAccess::Write);
-        let place = Place { address: buf.address(), rkey: buf.rkey().expect("registered") };
+        let (_, rkey) = pool.slab().keys_in(self.domain).expect("registered above");
+        let place = Place { address: buf.address(), rkey };
         self.landings.push((pool, buf));
         place
     }
 
+    /// Ends the registration of memory that [`landing`](Self::landing) gave: its key is stale.
+    pub fn deregister(&self, place: Place) {
+        self.slab_of(place).end_region(self.domain);
+    }
+
     /// What is in memory that [`landing`](Self::landing) gave.
     pub fn landed(&self, place: Place, range: std::ops::Range<usize>) -> Vec<u8> {
-        let found = self.landings.iter().find(|(_, buf)| buf.address() == place.address);
-        let (pool, _) = found.expect("memory of this peer");
         let mut bytes = vec![0; range.len()];
-        let read = pool.slab().dma_read(place.address + range.start as u64, &mut bytes);
+        let read = self.slab_of(place).dma_read(place.address + range.start as u64, &mut bytes);
         read.expect("the NIC's memory");
         bytes
+    }
+
+    fn slab_of(&self, place: Place) -> &Arc<Slab> {
+        let found = self.landings.iter().find(|(_, buf)| buf.address() == place.address);
+        let (pool, _) = found.expect("memory of this peer");
+        pool.slab()
     }
 
     /// The next message; `None` at the end of the connection.
@@ -272,8 +286,8 @@ impl RawRdma {
             let len = match wc.result {
                 Ok(len) => len as usize,
                 Err(status) => {
-                    self.failure.get_or_insert(status);
-                    return None;
+                    self.failed(status);
+                    continue;
                 }
             };
             let place = usize::try_from(wc.id.0).ok();
@@ -282,6 +296,14 @@ impl RawRdma {
             self.pool.slab().dma_read(buf.address(), &mut message).expect("the NIC's memory");
             return Some(message);
         }
+    }
+
+    /// The queue pair is dead. What is flushed says nothing, if something else failed.
+    fn failed(&mut self, status: WcStatus) {
+        if matches!(self.failure, None | Some(WcStatus::FLUSHED)) {
+            self.failure = Some(status);
+        }
+        self.is_over = true;
     }
 
     /// Waits until there may be completions. `false` at the end of the connection.
@@ -322,7 +344,7 @@ impl RawRdma {
         words
     }
 
-    /// Waits for the end of the connection; the status of the work request that failed first, if one did.
+    /// Waits for the end of the connection; why the first work request failed, if one did.
     pub async fn ended(&mut self) -> Option<WcStatus> {
         while self.receive().await.is_some() {}
         self.failure
@@ -332,45 +354,6 @@ impl RawRdma {
 /// The private data of a connect request: magic, version and nonce.
 fn greeting(nonce: u64) -> Vec<u8> {
     [&b"VWRD\0\0\0\0"[..], &nonce.to_le_bytes()].concat()
-}
-
-/// A frame about grants in bytes.
-pub fn encode(frame: Frame) -> Vec<u8> {
-    let mut bytes = BytesMut::new();
-    bytes.put_slice(&frame.header().encode());
-    frame.encode_tlvs(&mut bytes);
-    bytes.to_vec()
-}
-
-/// The frame about grants that these bytes are, if they are one.
-pub fn frame_of(message: &[u8]) -> Option<Frame> {
-    let (header, tlvs) = message.split_first_chunk()?;
-    Frame::decode(&Header::decode(header).ok()?, tlvs).ok()
-}
-
-/// The head of a REQUEST whose body of `len` bytes travels apart.
-pub fn head(call: CallId, len: u32, extras: HeadExtras) -> Vec<u8> {
-    let header = Header { method: 1, time_us: 60_000_000, ..Header::new(Kind::Request, call) };
-    head_of(header, len, extras)
-}
-
-/// The same for any message, with its own header.
-pub fn head_of(header: Header, len: u32, extras: HeadExtras) -> Vec<u8> {
-    let header = Header {
-        flags: header.flags.with(Flags::BODY_FOLLOWS),
-        tlv_len: u16::try_from(extras.encoded_len()).expect("short"),
-        body_len: len,
-        ..header
-    };
-    let mut bytes = BytesMut::new();
-    bytes.put_slice(&header.encode());
-    extras.encode(&mut bytes);
-    bytes.to_vec()
-}
-
-/// The head of a REQUEST with RTS.
-pub fn rts(call: CallId, number: u32, len: u32) -> Vec<u8> {
-    head(call, len, HeadExtras { rts: Some(RtsNumber(number)), ..HeadExtras::default() })
 }
 
 fn sge(buf: &NicBuf, len: usize) -> Sge {

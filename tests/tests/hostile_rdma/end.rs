@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::{Instant, timeout};
-use verbwire_core::Error;
 use verbwire_core::buf::Body;
 use verbwire_core::message::{CallId, Head, Message, MethodId};
 use verbwire_core::transport::{
@@ -13,6 +13,7 @@ use verbwire_core::transport::{
     SendError, SendHints,
 };
 use verbwire_core::wire::Hello;
+use verbwire_core::{Code, Error, Executed};
 use verbwire_tests::fixture::LONG;
 use verbwire_tests::raw::hello;
 
@@ -53,6 +54,17 @@ pub(crate) fn request(slot: u32, body: impl Into<Body>) -> Message {
         timeout: Duration::from_secs(3600),
     };
     Message::with_body(head, body.into())
+}
+
+pub(crate) fn response(slot: u32, body: impl Into<Body>) -> Message {
+    let head = Head::Response { call: call(slot), code: Code::Ok, executed: Executed::Yes };
+    Message::with_body(head, body.into())
+}
+
+/// Sends a REQUEST that says how long its reply will be.
+pub(crate) async fn ask(end: &End, slot: u32, reply: u64) {
+    let hints = SendHints::flush(Flush::Now).expecting(Some(reply));
+    send_with(end, request(slot, Bytes::from_static(b"how long?")), hints).await.expect("open");
 }
 
 /// Sends, waiting for room.

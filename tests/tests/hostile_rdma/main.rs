@@ -7,15 +7,20 @@
 //! * `hello`: what comes instead of a connect request or HELLO.
 //! * `isolation`: peers that write where they were not, or are no longer, granted anything.
 //! * `writers`: peers that write, or say that they did.
-//! * `owners`: peers that grant.
+//! * `strangers`: peers that write where nobody granted them anything.
+//! * `owners`: peers that grant; `offers`: grants for replies.
+//! * `honest`: what looks like an attack and is none.
 //! * `site`, `end`: where a case runs, and what it does with the product's side.
 
 mod end;
 mod frames;
 mod hello;
+mod honest;
 mod isolation;
+mod offers;
 mod owners;
 mod site;
+mod strangers;
 mod writers;
 
 /// Makes a test of each case over each NIC.

@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use verbwire_core::message::Message;
 use verbwire_core::transport::{Listener, LocalSide, Transport};
-use verbwire_core::{Error, Target};
+use verbwire_core::wire::Hello;
+use verbwire_core::{Error, ErrorKind, Target};
 use verbwire_rdma::fabric::{Fabric, FabricConfig, Profile, ViolationKind};
 use verbwire_rdma::testing::InPlace;
 use verbwire_rdma::{RdmaConfig, RdmaTransport};
@@ -39,6 +40,9 @@ pub(crate) struct Site {
     pub(crate) transports: [RdmaTransport; 2],
     pub(crate) raw: RawHost,
     listener: Box<dyn Listener>,
+    /// Where the transport under attack listens, and where raw peers do.
+    anywhere: [String; 2],
+    scheme: &'static str,
     other: Other,
 }
 
@@ -83,6 +87,15 @@ impl Over {
         }
     }
 
+    /// Whether the wire is iWARP's: a refusal ends the stream, and the work request does not say why.
+    pub(crate) fn is_iwarp(self) -> bool {
+        match self {
+            Self::Fabric(profile) => profile == Profile::Siw,
+            #[cfg(feature = "device")]
+            Self::Device => std::env::var("LAB_KIND").is_ok_and(|kind| kind == "siw"),
+        }
+    }
+
     fn scheme(self) -> &'static str {
         match self {
             Self::Fabric(_) => "fabric",
@@ -99,13 +112,16 @@ impl Site {
 
     pub(crate) async fn with(over: Over, config: RdmaConfig) -> Self {
         let (fabric, transports, raw, anywhere) = over.parts(&config);
-        let target = Target::new(over.scheme(), anywhere);
+        let target = Target::new(over.scheme(), &*anywhere);
         let mut listener = transports[1].listen(&target).await.expect("a free port");
         let at = listener.local_target().clone();
         let (near, far) =
             tokio::join!(transports[0].connect(&at, plain()), accept(&mut *listener, plain()));
         let other = Other::new([near.expect("connect").connection, far]);
-        Self { fabric, transports, raw, listener, other }
+        let scheme = over.scheme();
+        // On a device both are one host.
+        let anywhere = [anywhere.clone(), anywhere.replace("far", "near")];
+        Self { fabric, transports, raw, listener, anywhere, scheme, other }
     }
 
     /// A raw client, and the end under attack.
@@ -117,6 +133,45 @@ impl Site {
     pub(crate) async fn raw_client_of(&mut self, side: LocalSide) -> (End, RawRdma) {
         let address = self.listener.local_target().address().to_owned();
         tokio::join!(accept(&mut *self.listener, side), self.raw.established(&address))
+    }
+
+    /// The same with another HELLO of the client's.
+    pub(crate) async fn raw_client_as(
+        &mut self,
+        side: LocalSide,
+        theirs: &Hello,
+    ) -> (End, RawRdma) {
+        let address = self.listener.local_target().address().to_owned();
+        let raw = self.raw.established_as(&address, theirs);
+        tokio::join!(accept(&mut *self.listener, side), raw)
+    }
+
+    /// A raw server, and the end under attack.
+    pub(crate) async fn raw_server(&mut self) -> (End, RawRdma) {
+        let mut listener = self.raw.listen(&self.anywhere[1]).await;
+        let at = Target::new(self.scheme, listener.address());
+        let (end, raw) = tokio::join!(self.transports[1].connect(&at, plain()), listener.accept());
+        (end.expect("connect").connection, raw)
+    }
+
+    /// An honest pair: a client, and an end of the transport under attack.
+    pub(crate) async fn pair(&mut self) -> [End; 2] {
+        let at = self.listener.local_target().clone();
+        let (near, far) = tokio::join!(
+            self.transports[0].connect(&at, plain()),
+            accept(&mut *self.listener, plain())
+        );
+        [near.expect("connect").connection, far]
+    }
+
+    /// Where the transport under attack can listen once more.
+    pub(crate) fn anywhere(&self) -> &str {
+        &self.anywhere[0]
+    }
+
+    /// The scheme of its targets.
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.scheme
     }
 
     /// The address of the transport under attack.
@@ -144,6 +199,13 @@ impl Site {
         self.retired(end).await;
         let words = error.to_string();
         words.strip_prefix("the peer broke the protocol: ").unwrap_or(&words).to_owned()
+    }
+
+    /// The device ends the connection.
+    pub(crate) async fn lost(&mut self, end: End) {
+        let error = timeout(2 * LONG, drive(&end)).await.expect("the end in time");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        self.retired(end).await;
     }
 
     /// Retires an end under attack: all memory for long bodies is back, and others are served.
