@@ -10,6 +10,7 @@
 //! * `strangers`: peers that write where nobody granted them anything.
 //! * `owners`: peers that grant; `offers`: grants for replies.
 //! * `honest`: what looks like an attack and is none.
+//! * `reuse`: memory that is used again at once, after a call that has timed out.
 //! * `site`, `end`: where a case runs, and what it does with the product's side.
 
 mod end;
@@ -19,6 +20,7 @@ mod honest;
 mod isolation;
 mod offers;
 mod owners;
+mod reuse;
 mod site;
 mod strangers;
 mod writers;

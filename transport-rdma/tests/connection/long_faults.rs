@@ -1,17 +1,12 @@
-//! Long bodies that are given up, or whose peers die, at every point; and memory that is used again at once.
+//! Long bodies that are given up, or whose peers die, at every point.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep};
-use verbwire_core::client::Client;
-use verbwire_core::config::{ClientConfig, Random};
-use verbwire_core::service::{
-    HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary, unknown_method,
-};
-use verbwire_core::transport::{Flush, Transport};
-use verbwire_core::{Body, Channel, Code, Request, Response, Server, Target};
+use tokio::time::sleep;
+use verbwire_core::Request;
+use verbwire_core::transport::Flush;
 use verbwire_rdma::fabric::{Death, Profile};
 use verbwire_rdma::{Peers, RdmaConfig};
 
@@ -96,95 +91,6 @@ async fn a_host_may_die_at_any_work_request_of_a_long_body() {
                 }
             }
         }
-    }
-}
-
-static SLOW: ServiceDescriptor =
-    ServiceDescriptor::new("test.Slow", &[MethodDescriptor::new("Check", "/test.Slow/Check")]);
-
-/// Takes its time, then looks at the request: all of its bytes must be of one call.
-struct Slow(tokio::sync::mpsc::UnboundedSender<Result<u8, String>>);
-
-impl Service for Slow {
-    fn descriptor(&self) -> &'static ServiceDescriptor {
-        &SLOW
-    }
-
-    fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {
-        let seen = self.0.clone();
-        match method {
-            0 => unary(request, |request: Request<Bytes>| {
-                // A handler is dropped at its deadline; what it received is looked at all the same.
-                let body = request.into_inner();
-                tokio::spawn(async move {
-                    sleep(Duration::from_millis(200)).await;
-                    let first = body[0];
-                    let is_whole = body.iter().all(|byte| *byte == first);
-                    let found = if is_whole { Ok(first) } else { Err(format!("mixed: {first}")) };
-                    seen.send(found).expect("the test listens");
-                });
-                async move {
-                    sleep(Duration::from_millis(200)).await;
-                    Ok(Response::new(Bytes::new()))
-                }
-            }),
-            other => unknown_method(&SLOW, other),
-        }
-    }
-}
-
-async fn slow(net: &Net) -> (Channel, tokio::sync::mpsc::UnboundedReceiver<Result<u8, String>>) {
-    let transport = |index: usize| Arc::new(net.transports[index].clone()) as Arc<dyn Transport>;
-    let target = Target::new("fabric", "far:7");
-    let (seen, found) = tokio::sync::mpsc::unbounded_channel();
-    let builder = Server::builder().add_service(Slow(seen)).random(Random::from_seed(1));
-    let bound = builder.bind([(transport(1), target.clone())]).await.expect("free");
-    tokio::spawn(async move { bound.serve().await });
-    let mut config = ClientConfig::default();
-    config.random = Random::from_seed(2);
-    (Channel::connect(transport(0), &target, &config).await.expect("connect"), found)
-}
-
-/// The bug that corrupted data elsewhere: a call that had timed out gave its buffer back while it could still be
-/// sent, and the server took the next call's bytes for the first one's.
-#[tokio::test(start_paused = true)]
-async fn the_one_buffer_of_a_pool_is_used_again_at_once_after_a_timeout_and_no_call_is_mixed_up() {
-    const LEN: usize = 1 << 20;
-    for profile in PROFILES {
-        let mut config = trusting();
-        config.staging.longest = LEN;
-        config.staging.cap = LEN;
-        let net = Net::with(profile, 1, [config, trusting()]);
-        let (channel, mut found) = slow(&net).await;
-        let client = Client::new(channel.clone(), &SLOW);
-        let mut timeouts = 0;
-        for number in 1..=60_u8 {
-            // Also in the middle of the Writes, in front of them, and behind.
-            let timeout = Duration::from_micros(match number % 3 {
-                0 => 50_000,
-                1 => 40 * u64::from(number),
-                _ => 400 * u64::from(number),
-            });
-            let deadline = Instant::now() + Duration::from_secs(20);
-            let mut buffer = net.transports[0].alloc(LEN, deadline).await.expect("it comes back");
-            buffer.fill(number);
-            let mut request = Request::new(buffer.freeze());
-            request.set_timeout(timeout);
-            let status = client.unary::<_, Bytes>(0, request).await.expect_err("too slow");
-            assert_eq!(status.code(), Code::DeadlineExceeded);
-            timeouts += 1;
-        }
-        assert_eq!(timeouts, 60);
-        drop((client, channel));
-        sleep(Duration::from_secs(10)).await;
-        let mut handled = Vec::new();
-        while let Ok(seen) = found.try_recv() {
-            handled.push(seen.expect("all bytes of a request are of one call"));
-        }
-        assert!(handled.len() > 15, "{} requests reached their handler", handled.len());
-        assert!(handled.is_sorted_by(|one, next| one < next), "{handled:?}");
-        assert!(handled.len() < 60, "no call was given up before its body had landed");
-        net.assert_pools_idle();
     }
 }
 
