@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
-use verbwire::{Code, Executed, Status};
+use verbwire::{Code, Executed, Request, Status};
+use verbwire_tests::backends::Place;
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::fixture::{Fixture, connect};
@@ -16,6 +17,8 @@ use verbwire_tests::service::Witness;
 pub(crate) const CASES: &[Case] = &[
     case!(payloads_around_every_limit_come_back_unchanged),
     case!(bodies_around_every_limit_come_back_unchanged),
+    case!(long_requests_arrive_with_the_hash_that_they_left_with),
+    case!(long_replies_arrive_with_the_hash_that_they_left_with),
     case!(a_request_may_have_the_servers_limit_and_not_a_byte_more).over_a_connection(),
     case!(a_reply_may_have_the_clients_limit_and_not_a_byte_more).over_a_connection(),
     case!(a_request_beyond_the_landing_memory_is_refused).over_a_connection(),
@@ -29,6 +32,19 @@ const MIB: usize = 1 << 20;
 
 /// Where something changes: short bytes are copied, frames end, the suite's own largest.
 const EDGES: [usize; 4] = [4 * KIB, 16 * KIB, 256 * KIB, MIB];
+
+/// Where the way of long bodies changes: a frame over RDMA, from where they are written into granted memory, pieces and
+/// Writes, registered regions, the longest message.
+const LONG_EDGES: [usize; 9] =
+    [8 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB];
+
+/// Lengths of bodies around them, none longer than the limit. An emulated device takes a tenth of a second for a
+/// megabyte: there up to a megabyte.
+fn around_long_edges(fixture: &Fixture) -> impl Iterator<Item = usize> {
+    let longest = if fixture.backend().place == Place::Rdma { MIB + 1 } else { 64 * MIB };
+    let around = |edge| [edge - 1, edge, edge + 1];
+    LONG_EDGES.into_iter().flat_map(around).filter(move |len| *len <= longest)
+}
 
 fn around_edges() -> impl Iterator<Item = usize> {
     let around = EDGES.into_iter().flat_map(|edge| [edge - 1, edge, edge + 1]);
@@ -63,6 +79,31 @@ async fn bodies_around_every_limit_come_back_unchanged(fixture: Fixture) {
     let pair = fixture.pair().await;
     for body in around_edges().filter(|body| *body > 200) {
         echo(&pair.client, payload_of_body(body)).await;
+    }
+}
+
+async fn long_requests_arrive_with_the_hash_that_they_left_with(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    for body in around_long_edges(&fixture) {
+        let payload = pattern::payload(payload_of_body(body), body as u64);
+        let sent = (payload.len() as u64, pattern::checksum(&payload));
+        let reply = pair.client.digest(Blob { payload }).await.expect("digest").into_inner();
+        assert_eq!((reply.len, reply.checksum), sent, "a request of {body} bytes came changed");
+    }
+}
+
+async fn long_replies_arrive_with_the_hash_that_they_left_with(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    for (number, body) in (0..).zip(around_long_edges(&fixture)) {
+        let len = payload_of_body(body);
+        let mut request = Request::new(ProduceRequest { len: len as u64, seed: number });
+        // Asked for and announced in turns.
+        if number % 2 == 0 {
+            request.expect_reply(body as u64);
+        }
+        let reply = pair.client.produce(request).await.expect("produce").into_inner().payload;
+        let expected = pattern::checksum(&pattern::payload(len, number));
+        assert_eq!((reply.len(), pattern::checksum(&reply)), (len, expected), "a reply of {body}");
     }
 }
 

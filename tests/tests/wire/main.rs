@@ -11,10 +11,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinSet, spawn_blocking};
+use verbwire::Request;
 use verbwire_tests::fixture::{Serving, connect, endpoint, offering};
 use verbwire_tests::pattern;
-use verbwire_tests::proto::conformance::Blob;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
+use verbwire_tests::proto::conformance::{Blob, ProduceRequest};
 use verbwire_tests::service::Desk;
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
@@ -25,6 +26,9 @@ const CALLS: usize = 20;
 
 /// Bodies in several frames and in one, up to thousands of packets.
 const LONG: [usize; 5] = [1 << 20, 300_000, 8193, 4096, 2 << 20];
+
+/// Bodies that are written into granted memory, in one Write and in many.
+const WRITTEN: [usize; 3] = [40_000, 1 << 20, (3 << 20) + 1];
 
 /// How long a guest waits for the other: lost packets of the connection manager cost seconds each.
 const PATIENCE: &str = "200";
@@ -74,6 +78,11 @@ async fn call_everything(target: &str) -> Outcome {
     for len in LONG {
         echo(&client, len).await?;
     }
+    for len in WRITTEN {
+        request_of(&client, len).await?;
+        reply_of(&client, len, Reply::Unannounced).await?;
+        reply_of(&client, len, Reply::Expected).await?;
+    }
     println!("long calls ended after {:?}", begun.elapsed());
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
@@ -102,6 +111,38 @@ async fn echo(client: &ConformanceClient, len: usize) -> Outcome {
         return Ok(());
     }
     Err(format!("{len} bytes came back changed").into())
+}
+
+/// A long request, looked at where it arrives.
+async fn request_of(client: &ConformanceClient, len: usize) -> Outcome {
+    let payload = pattern::payload(len, 1);
+    let sent = (len as u64, pattern::checksum(&payload));
+    let reply = client.digest(Blob { payload }).await?.into_inner();
+    if (reply.len, reply.checksum) == sent {
+        return Ok(());
+    }
+    Err(format!("a request of {len} bytes came changed").into())
+}
+
+/// Whether memory for a reply is offered with its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    Unannounced,
+    Expected,
+}
+
+/// A long reply.
+async fn reply_of(client: &ConformanceClient, len: usize, reply: Reply) -> Outcome {
+    let mut request = Request::new(ProduceRequest { len: len as u64, seed: 2 });
+    if reply == Reply::Expected {
+        request.expect_reply(len as u64 + 16);
+    }
+    let payload = client.produce(request).await?.into_inner().payload;
+    let expected = pattern::checksum(&pattern::payload(len, 2));
+    if (payload.len(), pattern::checksum(&payload)) == (len, expected) {
+        return Ok(());
+    }
+    Err(format!("a reply of {len} bytes came changed").into())
 }
 
 fn lab(name: &str) -> Result<String, String> {
