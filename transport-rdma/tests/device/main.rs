@@ -4,6 +4,7 @@
 //! so that a credit too many ends the connection on soft-RoCE, as it does on soft-iWARP anyway.
 
 mod faults;
+mod killed;
 mod limits;
 mod many;
 
