@@ -36,15 +36,39 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     step(sum, u64::from_le_bytes(padded))
 }
 
+/// Where `found` is not what was `expected`, in words; `None` if it is the same.
+pub fn difference(found: &[u8], expected: &[u8]) -> Option<String> {
+    if found.len() != expected.len() {
+        return Some(format!("{} bytes instead of {}", found.len(), expected.len()));
+    }
+    let differs = |at: &usize| found[*at] != expected[*at];
+    let first = (0..found.len()).find(differs)?;
+    let last = (0..found.len()).rfind(differs)?;
+    let count = (first..=last).filter(differs).count();
+    let zeroes = found[first..=last].iter().filter(|byte| **byte == 0).count();
+    let shown = |bytes: &[u8]| bytes[first..].iter().take(16).copied().collect::<Vec<_>>();
+    Some(format!(
+        "{count} bytes of {} changed, from {first} to {last}, {zeroes} there are 0; {:02x?} instead of {:02x?}",
+        found.len(),
+        shown(found),
+        shown(expected)
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn swapped_words() -> Vec<u8> {
+        let mut swapped = payload(100, 1).to_vec();
+        swapped.swap(8, 16);
+        swapped
+    }
+
     #[test]
     fn lost_doubled_and_swapped_bytes_show() {
         let whole = payload(100, 1);
-        let mut swapped = whole.to_vec();
-        swapped.swap(8, 16);
+        let swapped = swapped_words();
         // The top bits of two words.
         let mut flipped = whole.to_vec();
         for at in [7, 23] {
@@ -64,5 +88,9 @@ mod tests {
             assert_ne!(checksum(&whole), checksum(&other));
         }
         assert_eq!(checksum(&whole), checksum(&payload(100, 1)));
+        assert_eq!(difference(&whole, &payload(100, 1)), None);
+        assert!(
+            difference(&swapped_words(), &whole).is_some_and(|words| words.contains("from 8 to "))
+        );
     }
 }

@@ -27,7 +27,8 @@ const CALLS: usize = 20;
 /// Bodies in several frames and in one, up to thousands of packets.
 const LONG: [usize; 5] = [1 << 20, 300_000, 8193, 4096, 2 << 20];
 
-/// Bodies that are written into granted memory, in one Write and in many.
+/// Bodies that are written into granted memory, in one Write and in many. The last Write of the longest is of 6 bytes
+/// across a page, which soft-iWARP's kernel sends wrong unless it is inline.
 const WRITTEN: [usize; 3] = [40_000, 1 << 20, (3 << 20) + 1];
 
 /// How long a guest waits for the other: lost packets of the connection manager cost seconds each.
@@ -138,11 +139,11 @@ async fn reply_of(client: &ConformanceClient, len: usize, reply: Reply) -> Outco
         request.expect_reply(len as u64 + 16);
     }
     let payload = client.produce(request).await?.into_inner().payload;
-    let expected = pattern::checksum(&pattern::payload(len, 2));
-    if (payload.len(), pattern::checksum(&payload)) == (len, expected) {
-        return Ok(());
+    let expected = pattern::payload(len, 2);
+    match pattern::difference(&payload, &expected) {
+        None => Ok(()),
+        Some(how) => Err(format!("a reply of {len} bytes ({reply:?}): {how}").into()),
     }
-    Err(format!("a reply of {len} bytes came changed").into())
 }
 
 fn lab(name: &str) -> Result<String, String> {

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use rdma_sys::{
     ibv_access_flags, ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp, ibv_qp_attr,
     ibv_qp_attr_mask as Mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
-    ibv_query_qp,
+    ibv_query_qp, ibv_transport_type,
 };
 
 use super::cm::CmId;
@@ -26,6 +26,7 @@ use super::fate::{Fates, PortNumber, Watch};
 use super::pd::Pd;
 use super::reaper::reap;
 use super::ret::{CallError, non_null, zero_or_errno};
+use super::siw::SHORT;
 use crate::nic::{Cq, Cqs, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, WrId};
 
 /// How long a queue pair waits before it says again that the peer has no receive: 1 is 10 us. What the
@@ -48,6 +49,8 @@ pub(super) const NUDGES: u32 = 3;
 pub(super) struct RawQp {
     raw: NonNull<ibv_qp>,
     pd: Arc<Pd>,
+    /// Payloads up to so many bytes are always sent inline; see [`siw`](super::siw).
+    always_inline: u32,
 }
 
 // SAFETY: libibverbs is thread safe; see `Context`.
@@ -89,7 +92,12 @@ impl RawQp {
         // queues longer than what this makes (invariant).
         let raw = unsafe { ibv_create_qp(pd.raw(), &raw mut attributes) };
         let raw = non_null("ibv_create_qp", raw)?;
-        Ok((Self { raw, pd: Arc::clone(pd) }, attributes.cap.max_inline_data))
+        let granted = attributes.cap.max_inline_data;
+        let always_inline = match pd.context().transport() {
+            Some(ibv_transport_type::IBV_TRANSPORT_IWARP) => SHORT.min(granted),
+            _ => 0,
+        };
+        Ok((Self { raw, pd: Arc::clone(pd), always_inline }, granted))
     }
 
     fn raw(&self) -> *mut ibv_qp {

@@ -55,7 +55,9 @@ impl RawQp {
         for ((wr, sges), place) in batch.iter().zip(&mut sges).zip(&mut chain).rev() {
             let count = write_sges(sges, wr.sges.as_slice());
             let sg_list = sges.as_mut_ptr().cast();
-            next = place.write(send_wr(wr, sg_list, count, next));
+            let raw = place.write(send_wr(wr, sg_list, count, next));
+            raw.send_flags |= short_flags(wr, self.always_inline);
+            next = raw;
         }
         self.post_send_raw(next)
     }
@@ -128,6 +130,16 @@ fn send_wr(wr: &SendWr, sg_list: *mut ibv_sge, count: i32, next: *mut ibv_send_w
     raw
 }
 
+/// Sends what is at most `always_inline` bytes long inline, whoever asked for what.
+fn short_flags(wr: &SendWr, always_inline: u32) -> u32 {
+    match wr.op {
+        SendOp::Send | SendOp::Write { .. } if wr.sges.total_len() <= always_inline as usize => {
+            ibv_send_flags::IBV_SEND_INLINE.0
+        }
+        _ => 0,
+    }
+}
+
 fn is_bind(wr: &SendWr) -> bool {
     matches!(wr.op, SendOp::Bind { .. })
 }
@@ -159,6 +171,24 @@ mod tests {
     use super::*;
     use crate::memory::{Lkey, Rkey};
     use crate::nic::Sges;
+
+    #[test]
+    fn short_payloads_are_inline_where_they_have_to_be() {
+        let inline = ibv_send_flags::IBV_SEND_INLINE.0;
+        let write = SendOp::Write { address: 0, rkey: Rkey(9) };
+        for (op, len, limit, flags) in [
+            (write, 6, 32, inline),
+            (write, 32, 32, inline),
+            (SendOp::Send, 1, 32, inline),
+            (write, 33, 32, 0),
+            (write, 6, 0, 0),
+            (SendOp::Invalidate { rkey: Rkey(9) }, 0, 32, 0),
+        ] {
+            let sges = Sges::one(Sge { address: 4091, len, lkey: Lkey(3) });
+            let wr = SendWr { id: WrId(5), op, sges, signal: Signal::Yes, inline: Inline::No };
+            assert_eq!(short_flags(&wr, limit), flags, "{op:?} of {len} bytes");
+        }
+    }
 
     #[test]
     fn a_work_request_keeps_all_that_it_says() {
