@@ -1,7 +1,7 @@
 //! Hands staged frames to the queue pair. Runs under the post lock, in whichever task has it.
 //!
-//! Encodes frames straight into registered memory and posts many with one call, and Writes one by one. The last thing it does is to
-//! post what can go out without waiting and to let the endpoint go.
+//! Encodes frames straight into registered memory, and posts them with the Writes between them by one call. The last thing it does
+//! is to post what can go out without waiting and to let the endpoint go.
 
 use std::mem;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::error;
 use crate::memory::NicAccess;
-use crate::nic::{NicError, SendWr};
+use crate::nic::SendWr;
 use crate::outbound::{BATCH, EndKind, Frame, Next, Outbound};
 use crate::reactor::Awaited;
-use crate::rendezvous::{NextWrite, Write};
+use crate::rendezvous::NextWrite;
 
 /// Staged frames and who posts them.
 pub(crate) type SendQueue = PostQueue<Outbound, Poster>;
@@ -34,7 +34,8 @@ pub(crate) struct Poster {
     device: Arc<Device>,
     /// Whether a Write went out since the driver asked.
     wrote: Awaited,
-    /// Memory for batches.
+    /// Memory for batches. Requests that are gathered are known to the endpoint's table of work, and posted before
+    /// [`hand_over`](Self::hand_over) returns.
     frames: Vec<Frame>,
     requests: Vec<SendWr>,
 }
@@ -77,64 +78,73 @@ impl Poster {
         driver: &DriverSignal,
         role: Role,
     ) -> Posted {
-        for _ in 0..BATCHES {
-            let (next, waiting) = queue.with_staged(|staged| staged.next(&mut self.frames));
-            waiting.into_iter().for_each(|waker| waker.wake());
-            let posted = match (next, role) {
-                (Next::Idle, _) => return Posted::All,
-                (Next::Blocked, _) | (Next::Write, Role::Caller) => return Posted::Blocked,
-                (Next::End(how), _) => {
-                    self.finish(how, queue);
-                    return Posted::All;
-                }
-                (Next::Bind, _) => self.post_binds(queue).map(|()| Wrote::All),
-                (Next::PostLast, _) | (Next::Post, Role::Caller) => {
-                    self.post().map(|()| Wrote::All)
-                }
-                // A Write behind each batch: neither keeps the other waiting.
-                (Next::Post | Next::Write, Role::Driver) => {
-                    self.post().and_then(|()| self.post_write(queue))
-                }
-            };
+        loop {
+            let gathered = self.gather(queue, role);
+            let posted = gathered.and_then(|posted| self.post().map(|()| posted));
             match posted {
+                Ok(posted) => return posted,
+                // The stage has ended by that, and next the endpoint is let go.
                 Err(cause) => {
                     let waiting = queue.with_staged(|staged| staged.end(EndKind::Broken, cause));
                     waiting.into_iter().for_each(|waker| waker.wake());
                     driver.wake();
                 }
-                // What was staged since is seen by the queue, which looks once more.
-                Ok(_) if next == Next::PostLast => return Posted::All,
-                Ok(Wrote::Blocked) if next == Next::Write => return Posted::Blocked,
-                Ok(_) => {}
             }
         }
-        Posted::Blocked
     }
 
-    /// Binds windows of which the peer is told by frames that are posted after this.
-    fn post_binds(&mut self, queue: &SendQueue) -> Result<(), Error> {
-        let Some(endpoint) = &self.endpoint else { return Ok(()) };
-        self.requests.clear();
+    /// Turns what is staged into work requests, as far as [`hand_over`](Self::hand_over) says.
+    fn gather(&mut self, queue: &SendQueue, role: Role) -> Result<Posted, Error> {
+        for _ in 0..BATCHES {
+            if self.requests.len() >= BATCH {
+                self.post()?;
+            }
+            let (next, waiting) = queue.with_staged(|staged| staged.next(&mut self.frames));
+            waiting.into_iter().for_each(|waker| waker.wake());
+            match (next, role) {
+                (Next::Idle, _) => return Ok(Posted::All),
+                (Next::Blocked, _) | (Next::Write, Role::Caller) => return Ok(Posted::Blocked),
+                (Next::End(how), _) => {
+                    self.finish(how, queue);
+                    return Ok(Posted::All);
+                }
+                (Next::Bind, _) => self.gather_binds(queue),
+                // What was staged since is seen by the queue, which looks once more.
+                (Next::PostLast, _) => return self.gather_frames().map(|()| Posted::All),
+                (Next::Post, Role::Caller) => self.gather_frames()?,
+                // A Write behind each batch: neither keeps the other waiting.
+                (Next::Post | Next::Write, Role::Driver) => {
+                    self.gather_frames()?;
+                    let wrote = self.gather_write(queue)?;
+                    if wrote == Wrote::Blocked && next == Next::Write {
+                        return Ok(Posted::Blocked);
+                    }
+                }
+            }
+        }
+        Ok(Posted::Blocked)
+    }
+
+    /// Binds windows of which the peer is told by frames behind this.
+    fn gather_binds(&mut self, queue: &SendQueue) {
+        let Some(endpoint) = &self.endpoint else { return };
         while let Some((bind, signal)) = queue.with_staged(Outbound::next_bind) {
             self.requests.push(endpoint.work().bind(bind, signal));
         }
-        endpoint.qp().post_send(&self.requests).map_err(|error| sending(endpoint, error))
     }
 
     /// Invalidates windows whose grants are closed.
-    fn post_invalidations(&mut self, queue: &SendQueue) -> Result<(), Error> {
-        let Some(endpoint) = &self.endpoint else { return Ok(()) };
-        self.requests.clear();
+    fn gather_invalidations(&mut self, queue: &SendQueue) {
+        let Some(endpoint) = &self.endpoint else { return };
         while let Some((id, op)) = queue.with_staged(Outbound::next_invalidation) {
             self.wrote = Awaited::Yes;
             self.requests.push(endpoint.work().invalidate(id, op));
         }
-        endpoint.qp().post_send(&self.requests).map_err(|error| sending(endpoint, error))
     }
 
-    /// Posts the next Write, if one may go out, and all invalidations.
-    fn post_write(&mut self, queue: &SendQueue) -> Result<Wrote, Error> {
-        self.post_invalidations(queue)?;
+    /// The next Write, if one may go out, behind all invalidations.
+    fn gather_write(&mut self, queue: &SendQueue) -> Result<Wrote, Error> {
+        self.gather_invalidations(queue);
         let Some(endpoint) = &self.endpoint else { return Ok(Wrote::All) };
         let mut next = queue.with_staged(Outbound::next_write);
         if let NextWrite::NeedsReserve(len) = next {
@@ -146,27 +156,22 @@ impl Poster {
         match next {
             NextWrite::Write(write) => {
                 self.wrote = Awaited::Yes;
-                self.write(endpoint, write).map(|()| Wrote::All)
+                let (transfer, place) = (write.transfer, write.place);
+                let source = write.lend(|bytes: &Bytes| self.device.lend(bytes))?;
+                self.requests.push(endpoint.work().write(transfer, source, place));
+                Ok(Wrote::All)
             }
             NextWrite::NeedsReserve(_) => Ok(Wrote::Blocked),
             NextWrite::Nothing => Ok(Wrote::All),
         }
     }
 
-    fn write(&self, endpoint: &Endpoint, write: Write) -> Result<(), Error> {
-        let (transfer, place) = (write.transfer, write.place);
-        let source = write.lend(|bytes: &Bytes| self.device.lend(bytes))?;
-        let request = endpoint.work().write(transfer, source, place);
-        endpoint.qp().post_send(&[request]).map_err(|error| sending(endpoint, error))
-    }
-
-    /// Posts the frames, in order.
-    fn post(&mut self) -> Result<(), Error> {
-        let Some(endpoint) = self.endpoint.as_ref().filter(|_| !self.frames.is_empty()) else {
+    /// The frames, in order.
+    fn gather_frames(&mut self) -> Result<(), Error> {
+        let Some(endpoint) = &self.endpoint else {
             self.frames.clear();
             return Ok(());
         };
-        self.requests.clear();
         // Each has a run of the buffer in front of it and one behind.
         let gather = self.device.max_sge().saturating_sub(1) / 2;
         let mut copied = 0;
@@ -178,24 +183,30 @@ impl Poster {
             self.requests.push(endpoint.work().send(buf, encoded, frame.signal));
         }
         self.device.count_copied(copied);
-        endpoint.qp().post_send(&self.requests).map_err(|error| sending(endpoint, error))
+        Ok(())
+    }
+
+    /// Posts what was gathered, with one call.
+    fn post(&mut self) -> Result<(), Error> {
+        let Some(endpoint) = self.endpoint.as_ref().filter(|_| !self.requests.is_empty()) else {
+            return Ok(());
+        };
+        let posted = endpoint.qp().post_send(&self.requests);
+        self.requests.clear();
+        posted.map_err(|error| endpoint.explain(error::lost("sending", error)))
     }
 
     /// Posts what can go out without waiting, and lets the endpoint go.
     fn finish(&mut self, how: EndKind, queue: &SendQueue) {
         if how == EndKind::Closed {
             queue.with_staged(|staged| staged.last(&mut self.frames));
-            if let Err(error) = self.post() {
+            if let Err(error) = self.gather_frames().and_then(|()| self.post()) {
                 tracing::debug!(%error, "the last frames of a closed connection are not sent");
             }
         }
         queue.with_staged(Outbound::discard);
         self.frames.clear();
+        self.requests.clear();
         self.endpoint = None;
     }
-}
-
-/// A post that failed. It ends the connection and wakes its driver, which polls for the end again.
-fn sending(endpoint: &Endpoint, error: NicError) -> Error {
-    endpoint.explain(error::lost("sending", error))
 }
