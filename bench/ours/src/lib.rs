@@ -1,13 +1,17 @@
 //! verbwire under the benchmark's driver, with its defaults.
 //!
 //! Does: serves and calls `bench.Echo` over `tcp://`, over `rdma://` and in process, and encodes as a
-//! call does. Does not: tune anything; the method is a plain one, not marked `inline_safe`.
+//! call does. Does not: tune anything; the method is a plain one, not marked `inline_safe`. Large payloads have a
+//! service of their own, `bulk` (feature `rdma`).
 
 use bytes::Bytes;
 use verbwire::{Request, Response, Server, Status};
 use verbwire_bench_driver::{Framework, Outcome};
 use verbwire_core::codec::{Codec, Prost};
 use verbwire_core::wire::HEADER_LEN;
+
+#[cfg(feature = "rdma")]
+pub mod bulk;
 
 use proto::echo_client::EchoClient;
 use proto::echo_server::EchoServer;
