@@ -83,12 +83,16 @@ pub struct RdmaConfig {
     pub landing: LandingConfig,
     /// Memory that long bodies are copied to when they do not lie in registered memory, per device.
     pub staging: PoolSize,
+    /// Untrusted peers at a time that are sent what users allocated from where it lies, on devices where such peers have a
+    /// protection domain each. For others it is copied: each domain locks all of it once more. 8: the servers of a
+    /// client.
+    pub attached_domains: usize,
     /// What is assumed of peers.
     pub peers: Peers,
     /// Memory of long received bodies that is kept for the next ones when they are dropped, for all
     /// connections of the transport together, in bytes. 16 MiB, as over TCP.
     pub kept_landing_bytes: usize,
-    /// Registered slabs that are kept per device for the next connections. 4: reconnecting clients do not
+    /// Registered slabs (with their protection domains, where peers have one each) that are kept per device for the next connections. 4: reconnecting clients do not
     /// register anew.
     pub kept_slabs: usize,
     /// Whether buffers are filled with a pattern while the NIC owns them. Off; on for the software NIC.
@@ -149,6 +153,7 @@ impl Default for RdmaConfig {
             revoke_timeout: Duration::from_secs(2),
             landing: LandingConfig::default(),
             staging: PoolSize::default(),
+            attached_domains: 8,
             peers: Peers::Untrusted,
             kept_landing_bytes: 16 << 20,
             kept_slabs: 4,

@@ -7,9 +7,11 @@
 //!
 //! Long bodies come from and go to pools of the device, which all its connections share.
 
+mod domains;
+
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
@@ -20,12 +22,14 @@ use verbwire_core::{Buffer, Error};
 
 use crate::config::{Peers, RdmaConfig};
 use crate::memory::{Domain, Lent, Pool, Slab};
-use crate::nic::{Access, Capabilities, Depths, MAX_SGE, Nic, NicError, Windows};
-use crate::pool::{Isolation, Landing, PoolSnapshot, Sources, Staging};
+use crate::nic::{Access, Depths, MAX_SGE, Nic, NicError, Windows};
+use crate::pool::{Budget, Isolation, Landing, PoolSnapshot, Sources, Staging};
 use crate::proto::grants::GrantLimits;
 use crate::reactor::{ReactorCounts, Reactors, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Desk;
+
+use domains::{Domains, landing_of_one, staging_of_one};
 
 /// What all devices of a transport send from.
 pub(crate) struct Memory {
@@ -87,6 +91,14 @@ pub(crate) struct Device {
     staging: Staging,
     landing: Landing,
     isolation: Isolation,
+    /// A window was refused: the device has none, whatever it says.
+    windows_refused: AtomicBool,
+    /// Whether the users' memory is registered here.
+    is_attached: bool,
+    /// Of peers, if they have one each.
+    domains: Domains,
+    /// The device that this is a further domain of.
+    parent: Weak<Device>,
     desk: Arc<Desk>,
     /// See [`PoolCounts::eager_copied_bytes`].
     eager_copied: AtomicU64,
@@ -129,6 +141,29 @@ pub struct BufferCounts {
     pub leaked: usize,
 }
 
+impl PoolCounts {
+    /// Adds the sums of pools that are gone. What was in use of them then is lost.
+    fn add_past(&mut self, past: &Self) {
+        for (sum, past) in [(&mut self.staging, &past.staging), (&mut self.landing, &past.landing)]
+        {
+            let PoolSnapshot { leaked_bytes, registrations, refusals, .. } = *past;
+            let PoolSnapshot { copied_bytes, zeroed_bytes, waits, timeouts, wait_time, .. } = *past;
+            sum.add(&PoolSnapshot {
+                leaked_bytes,
+                registrations,
+                refusals,
+                copied_bytes,
+                zeroed_bytes,
+                waits,
+                timeouts,
+                wait_time,
+                ..PoolSnapshot::default()
+            });
+        }
+        self.eager_copied_bytes += past.eager_copied_bytes;
+    }
+}
+
 impl Device {
     /// A device that sends from `memory`. Its pools grow where `reaper` runs work.
     pub(crate) fn new(
@@ -141,9 +176,11 @@ impl Device {
         let staging = Staging::new(config.staging, Arc::clone(sources), Arc::clone(reaper));
         let attached = staging.attach(domain, Arc::clone(&nic));
         attached.expect("there is no slab yet that could be refused");
-        let attached = attach(memory, (domain, Arc::clone(&nic)), &**reaper);
+        let isolation = isolation(config.peers, &*nic);
+        // Where peers have domains of their own nobody sends from this one.
+        let is_attached = isolation != Isolation::None;
+        let attached = attach_if(is_attached, memory, (domain, Arc::clone(&nic)), &**reaper);
         let (sources, reaper) = (Arc::clone(sources), Arc::clone(reaper));
-        let isolation = isolation(config.peers, nic.capabilities());
         let make = match isolation {
             Isolation::Window => Landing::behind_windows,
             Isolation::Trusted | Isolation::None => Landing::new,
@@ -168,8 +205,69 @@ impl Device {
             staging,
             landing,
             isolation,
+            windows_refused: AtomicBool::new(false),
+            is_attached,
+            domains: Domains::default(),
+            parent: Weak::new(),
             desk,
             eager_copied,
+        }
+    }
+
+    /// A further domain of `parent`, for one peer at a time.
+    fn apart(
+        parent: &Arc<Self>,
+        nic: Arc<dyn Nic>,
+        budget: &Arc<Budget>,
+        is_attached: bool,
+        (config, reaper): (&RdmaConfig, &Arc<dyn Reaper>),
+    ) -> Self {
+        let (domain, memory) = (Domain::unique(), Arc::clone(&parent.memory));
+        let in_domain = || (domain, Arc::clone(&nic));
+        let (sources, size) = (&memory.sources, staging_of_one(config));
+        let staging = Staging::of_one_length(size, Arc::clone(sources), Arc::clone(reaper));
+        let attached = staging.attach(domain, Arc::clone(&nic));
+        attached.expect("there is no slab yet that could be refused");
+        let attached = attach_if(is_attached, &memory, in_domain(), &**reaper);
+        let (sources, reaper) = (Arc::clone(sources), Arc::clone(reaper));
+        let config = landing_of_one(config);
+        let landing = Landing::within(budget, config, in_domain(), sources, reaper);
+        Self {
+            nic,
+            slabs: Mutex::default(),
+            reactors: Arc::clone(&parent.reactors),
+            domain,
+            memory,
+            attached,
+            staging,
+            landing,
+            isolation: Isolation::None,
+            windows_refused: AtomicBool::new(false),
+            is_attached,
+            domains: Domains::default(),
+            parent: Arc::downgrade(parent),
+            desk: Arc::clone(&parent.desk),
+            eager_copied: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether peers must not share its protection domain.
+    fn needs_domains(&self) -> bool {
+        match self.isolation {
+            Isolation::Trusted => false,
+            Isolation::Window => self.windows_refused.load(Ordering::Relaxed),
+            Isolation::None => true,
+        }
+    }
+
+    /// The device refused to bind a window. Peers to come do without.
+    pub(crate) fn refuse_windows(&self) {
+        if !self.windows_refused.swap(true, Ordering::Relaxed) {
+            let device = &self.nic.capabilities().device;
+            tracing::warn!(
+                device,
+                "has no working memory windows: peers have domains of their own"
+            );
         }
     }
 
@@ -272,9 +370,15 @@ impl Device {
 
     /// Adds this device's memory for long bodies to `counts`.
     pub(crate) fn count_pools(&self, counts: &mut PoolCounts) {
+        counts.granted_bytes += self.desk.granted();
+        self.count_own_pools(counts);
+        self.domains.count(counts);
+    }
+
+    /// The same without its further domains, and without what it shares with them.
+    fn count_own_pools(&self, counts: &mut PoolCounts) {
         counts.staging.add(&self.staging.snapshot());
         counts.landing.add(&self.landing.snapshot());
-        counts.granted_bytes += self.desk.granted();
         counts.eager_copied_bytes += self.eager_copied.load(Ordering::Relaxed);
     }
 
@@ -285,6 +389,7 @@ impl Device {
             counts.free += pool.free();
             counts.leaked += pool.leaked();
         }
+        self.domains.devices().iter().for_each(|device| device.count(counts));
     }
 
     fn slabs(&self) -> MutexGuard<'_, Slabs> {
@@ -298,12 +403,30 @@ impl Drop for Device {
     }
 }
 
-/// What keeps peers of a device from memory that they were granted before.
-fn isolation(peers: Peers, capabilities: &Capabilities) -> Isolation {
-    match (peers, capabilities.memory_windows) {
+/// What keeps peers of a device from memory that they were granted before. Windows are tried.
+fn isolation(peers: Peers, nic: &dyn Nic) -> Isolation {
+    match (peers, nic.capabilities().memory_windows) {
         (Peers::Trusted, _) => Isolation::Trusted,
-        (Peers::Untrusted, Windows::Isolating) => Isolation::Window,
+        (Peers::Untrusted, Windows::Isolating) => match nic.allocate_window() {
+            Ok(_window) => Isolation::Window,
+            Err(error) => {
+                tracing::warn!(%error, "a device says that it has memory windows, and has none");
+                Isolation::None
+            }
+        },
         (Peers::Untrusted, Windows::Porous | Windows::No) => Isolation::None,
+    }
+}
+
+fn attach_if(
+    wanted: bool,
+    memory: &Arc<Memory>,
+    in_domain: (Domain, Arc<dyn Nic>),
+    reaper: &dyn Reaper,
+) -> watch::Receiver<()> {
+    match wanted {
+        true => attach(memory, in_domain, reaper),
+        false => watch::channel(()).1,
     }
 }
 
@@ -339,12 +462,14 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.pool.free() < self.pool.slab().chunks() {
-            return;
+        if self.pool.free() == self.pool.slab().chunks() {
+            let mut slabs = self.device.slabs();
+            if slabs.spare.len() < self.kept {
+                slabs.spare.push(Arc::clone(&self.pool));
+            }
         }
-        let mut slabs = self.device.slabs();
-        if slabs.spare.len() < self.kept {
-            slabs.spare.push(Arc::clone(&self.pool));
+        if let Some(parent) = self.device.parent.upgrade() {
+            parent.domains.prune(self.kept);
         }
     }
 }

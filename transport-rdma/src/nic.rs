@@ -65,6 +65,19 @@ pub trait Nic: Send + Sync + 'static {
     /// The limit on locked memory, or on registrations, is reached.
     fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError>;
 
+    /// The same device with a protection domain of its own. Queue pairs of one domain name no memory of another, whatever
+    /// their peers say. Completion queues serve all domains of a device.
+    ///
+    /// # Errors
+    ///
+    /// The device has one only, or none left.
+    fn own_domain(&self) -> Result<Arc<dyn Nic>, NicError> {
+        Err(NicError {
+            verb: "ibv_alloc_pd",
+            reason: "the device has one protection domain".into(),
+        })
+    }
+
     /// Whether the device was removed. It never comes back; another of its name may.
     fn is_gone(&self) -> bool {
         false

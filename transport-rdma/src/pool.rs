@@ -33,6 +33,7 @@
 //! Buffers and `Bytes` outlive pool, transport, runtime and device. When the pool is dropped its registrations end,
 //! and memory that somebody still holds is freed with the last of it.
 
+mod budget;
 mod classes;
 mod counts;
 mod error;
@@ -45,6 +46,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use budget::Budget;
 pub use counts::PoolSnapshot;
 pub use error::PoolError;
 pub use landing::{

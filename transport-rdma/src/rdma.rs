@@ -17,6 +17,7 @@ use crate::connection::RdmaConnection;
 use crate::decoder::FrameDecoder;
 use crate::device::{BufferCounts, Device, Memory, PoolCounts};
 use crate::endpoint::Endpoint;
+use crate::error;
 use crate::handshake::{self, Side};
 use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, Wire};
 use crate::outbound::{Outbound, OutboundLimits, ZERO_COPY};
@@ -176,7 +177,9 @@ impl Opened {
 impl Shared {
     /// A queue pair of `nic` with its receives posted.
     async fn open(&self, nic: &Arc<dyn Nic>) -> Result<Opened, Error> {
-        let device = self.device(nic);
+        let device = self.device(nic).for_peer(&self.config, &self.reaper);
+        let device = device
+            .map_err(|error| error::local("giving a peer a protection domain of its own", error))?;
         device.ready().await;
         let (endpoint, destroyed) = Endpoint::open(&device, &self.config, &self.reaper)?;
         Ok(Opened { device, endpoint, destroyed, addresses: Default::default() })

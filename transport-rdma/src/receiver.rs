@@ -241,6 +241,9 @@ impl Receiver {
                 Completed::Received(buf, len) => self.decode(buf, len, queue, received),
                 Completed::Failed(WcStatus::FLUSHED) => self.dead(Cause::Flushed),
                 Completed::Failed(status) => {
+                    if status == WcStatus::WINDOW_BIND {
+                        self.device.refuse_windows();
+                    }
                     self.lost(self.endpoint.explain(error::failed(status)));
                 }
                 Completed::HelloSent | Completed::Stray => {}

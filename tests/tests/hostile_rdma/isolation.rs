@@ -15,7 +15,8 @@ use crate::writers::{LEN, fin, granted};
 
 over_nics!(
     who_writes_on_after_its_fin_changes_nothing_that_is_seen,
-    no_byte_beside_a_grant_is_seen
+    no_byte_beside_a_grant_is_seen,
+    what_another_peer_was_granted_is_out_of_reach,
 );
 
 /// Whether the device has windows that isolate.
@@ -60,6 +61,26 @@ async fn who_writes_on_after_its_fin_changes_nothing_that_is_seen(over: Over) {
     drop(body);
     site.retired(end).await;
     site.close().await;
+}
+
+/// One peer knows the key of what another one was granted, and writes there in the middle of it.
+async fn what_another_peer_was_granted_is_out_of_reach(over: Over) {
+    let mut site = Site::new(over).await;
+    let (end, mut raw) = site.raw_client().await;
+    let (hostile_end, mut hostile) = site.raw_client().await;
+    raw.send(&rts(call(0), 0, LEN));
+    let grant = granted(&end, &mut raw).await;
+    hostile.write(grant.place, &[9; 64]);
+    // Refused by the device whose memory it is, on each kind of it.
+    let (error, _status) = tokio::join!(drive(&hostile_end), hostile.ended());
+    assert!(!error.is_peer_fault(), "{error}");
+    raw.send(&fin(grant.id, 0, LEN));
+    let body = receive_one(&end).await.body.into_bytes();
+    assert!(body.len() == LONG_BODY && body.iter().all(|byte| *byte == 0), "nobody's bytes");
+    drop(body);
+    site.retired(hostile_end).await;
+    site.retired(end).await;
+    site.close_clean().await;
 }
 
 /// Just before a grant, across its end, and with its key where an earlier one was.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::host::HostId;
 use super::network::Network;
+use super::nic::PdId;
 use super::qp::QpId;
 use super::shared::Shared;
 use super::window::WindowTable;
@@ -87,6 +88,7 @@ pub(super) struct MrTable {
 }
 
 struct Mr {
+    domain: PdId,
     slab: Weak<Slab>,
     address: u64,
     len: u64,
@@ -112,14 +114,22 @@ pub(super) enum Fetch {
 }
 
 impl MrTable {
-    pub(super) fn by_lkey(&self, lkey: Lkey) -> Option<Arc<Slab>> {
-        self.by_lkey.get(&lkey.0)?.slab.upgrade()
+    /// Memory that queue pairs of a domain name with a local key.
+    pub(super) fn by_lkey(&self, domain: PdId, lkey: Lkey) -> Option<Arc<Slab>> {
+        let mr = self.by_lkey.get(&lkey.0).filter(|mr| mr.domain == domain)?;
+        mr.slab.upgrade()
     }
 
     fn by_address(&self, address: u64) -> Option<Arc<Slab>> {
         let holds =
             |mr: &&Mr| address.checked_sub(mr.address).is_some_and(|offset| offset < mr.len);
         self.by_lkey.values().find(holds)?.slab.upgrade()
+    }
+
+    /// Whether a key is one of a domain.
+    fn is_in(&self, domain: PdId, rkey: Rkey) -> bool {
+        let mr = self.lkeys.get(&rkey.0).and_then(|lkey| self.by_lkey.get(lkey));
+        mr.is_some_and(|mr| mr.domain == domain)
     }
 
     fn for_remote_write(&self, rkey: Rkey) -> Option<Arc<Slab>> {
@@ -131,8 +141,9 @@ impl MrTable {
     }
 
     /// Whether a window can be bound to this memory.
-    pub(super) fn allows_window(&self, lkey: Lkey, address: u64, len: u64) -> bool {
-        let Some(mr) = self.by_lkey.get(&lkey.0) else { return false };
+    pub(super) fn allows_window(&self, domain: PdId, lkey: Lkey, address: u64, len: u64) -> bool {
+        let mr = self.by_lkey.get(&lkey.0).filter(|mr| mr.domain == domain);
+        let Some(mr) = mr else { return false };
         let end = address.checked_add(len).filter(|_| len > 0);
         let within = mr.address <= address && end.is_some_and(|end| end <= mr.address + mr.len);
         within && mr.access == Access::Windows
@@ -168,7 +179,7 @@ impl Network {
     /// Registers a slab; returns its keys.
     pub(super) fn register(
         &mut self,
-        host: HostId,
+        (host, domain): (HostId, PdId),
         slab: &Arc<Slab>,
         access: Access,
     ) -> Result<(Lkey, Rkey), NicError> {
@@ -188,7 +199,7 @@ impl Network {
         let rkey = Rkey(rkey.expect("the iterator is endless"));
         let host = self.host(host);
         let (slab, address) = (Arc::downgrade(slab), slab.address());
-        host.mrs.add(lkey, Mr { slab, address, len, rkey, access });
+        host.mrs.add(lkey, Mr { domain, slab, address, len, rkey, access });
         host.counters.registrations += 1;
         Ok((lkey, rkey))
     }
@@ -209,7 +220,8 @@ impl Network {
         sges: &[Sge],
         fetch: Fetch,
     ) -> Result<Vec<u8>, WcStatus> {
-        let Some(host) = self.qps.get(&qp).map(|state| state.host) else {
+        let found = self.qps.get(&qp).map(|state| (state.host, state.domain));
+        let Some((host, domain)) = found else {
             return Err(WcStatus::FLUSHED);
         };
         let mut bytes = Vec::new();
@@ -217,7 +229,7 @@ impl Network {
         for sge in sges.iter().filter(|sge| sge.len > 0) {
             let mrs = &self.host(host).mrs;
             let slab = match fetch {
-                Fetch::ByKey => mrs.by_lkey(sge.lkey),
+                Fetch::ByKey => mrs.by_lkey(domain, sge.lkey),
                 Fetch::ByAddress => mrs.by_address(sge.address),
             };
             let begin = bytes.len();
@@ -230,11 +242,12 @@ impl Network {
 
     /// Writes a message to the buffer of a receive.
     pub(super) fn fill(&mut self, qp: QpId, sge: &Sge, data: &[u8]) -> Result<(), ()> {
-        let Some(host) = self.qps.get(&qp).map(|state| state.host) else { return Err(()) };
+        let found = self.qps.get(&qp).map(|state| (state.host, state.domain));
+        let Some((host, domain)) = found else { return Err(()) };
         if data.is_empty() {
             return Ok(());
         }
-        let slab = self.host(host).mrs.by_lkey(sge.lkey);
+        let slab = self.host(host).mrs.by_lkey(domain, sge.lkey);
         let written = self.access(slab, |slab| slab.dma_write(sge.address, data));
         self.judge(qp, written, ViolationKind::Receive)
     }
@@ -276,13 +289,14 @@ impl Network {
     /// The memory that a Write's key opens, to whoever owns it.
     fn reached(&mut self, host: HostId, qp: QpId, landing: &Landing) -> Option<Arc<Slab>> {
         let (rkey, bounds) = (landing.rkey, self.behaviour.windows);
+        let domain = self.qps.get(&qp)?.domain;
         let mrs = &self.host(host).mrs;
         match mrs.windows.has_key(rkey) {
             true => {
                 let run = (landing.address, landing.data.len() as u64);
                 mrs.through_window(qp, rkey, run, bounds)
             }
-            false => mrs.for_remote_write(rkey),
+            false => mrs.for_remote_write(rkey).filter(|_| mrs.is_in(domain, rkey)),
         }
     }
 

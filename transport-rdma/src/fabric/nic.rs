@@ -15,12 +15,17 @@ use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp, Windo
 pub(super) struct FabricNic {
     shared: Arc<Shared>,
     host: HostId,
+    domain: PdId,
     capabilities: Capabilities,
 }
 
+/// A protection domain of a host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PdId(u64);
+
 impl FabricNic {
     pub(super) fn new(shared: Arc<Shared>, host: HostId, capabilities: Capabilities) -> Self {
-        Self { shared, host, capabilities }
+        Self { shared, host, domain: PdId::default(), capabilities }
     }
 
     pub(super) fn host(&self) -> HostId {
@@ -34,9 +39,19 @@ impl Nic for FabricNic {
     }
 
     fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError> {
-        let (lkey, rkey) = self.shared.with(|network| network.register(self.host, slab, access))?;
+        let (lkey, rkey) =
+            self.shared.with(|network| network.register((self.host, self.domain), slab, access))?;
         let shared = Arc::clone(&self.shared);
         Ok(Box::new(FabricRegion { shared, host: self.host, lkey, rkey }))
+    }
+
+    fn own_domain(&self) -> Result<Arc<dyn Nic>, NicError> {
+        let domain = self.shared.with(|network| {
+            network.check_alive(self.host, "ibv_alloc_pd")?;
+            Ok::<_, NicError>(PdId(network.next_id()))
+        })?;
+        let (shared, capabilities) = (Arc::clone(&self.shared), self.capabilities.clone());
+        Ok(Arc::new(Self { shared, host: self.host, domain, capabilities }))
     }
 
     fn allocate_window(&self) -> Result<Box<dyn Window>, NicError> {
@@ -78,7 +93,12 @@ impl Nic for FabricNic {
             if !is_own(ids.send) || !is_own(ids.recv) {
                 return Err(foreign());
             }
-            Ok(network.create_qp(self.host, ids, depths, Abilities { claimed, real }))
+            Ok(network.create_qp(
+                (self.host, self.domain),
+                ids,
+                depths,
+                Abilities { claimed, real },
+            ))
         })?;
         Ok(Arc::new(FabricQp::new(Arc::clone(&self.shared), (id, number), cqs.clone())))
     }

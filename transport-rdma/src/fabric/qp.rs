@@ -18,6 +18,7 @@ use super::fate::Fate;
 use super::host::HostId;
 use super::mr::Aim;
 use super::network::Network;
+use super::nic::PdId;
 use super::placing::{Placing, WriteNumber};
 use super::profile::AfterDestroy;
 use super::schedule::{Event, Lane};
@@ -34,6 +35,7 @@ pub(super) struct QpId(pub(super) u64);
 /// A queue pair.
 pub(super) struct QpState {
     pub(super) host: HostId,
+    pub(super) domain: PdId,
     pub(super) number: QpNumber,
     pub(super) cqs: CqIds,
     pub(super) phase: Phase,
@@ -208,7 +210,7 @@ impl RecvQueue {
 impl Network {
     pub(super) fn create_qp(
         &mut self,
-        host: HostId,
+        (host, domain): (HostId, PdId),
         cqs: CqIds,
         depths: Depths,
         abilities: Abilities,
@@ -217,6 +219,7 @@ impl Network {
         let number = self.host(host).take_qp_number();
         let state = QpState {
             host,
+            domain,
             number,
             cqs,
             phase: Phase::Idle,

@@ -2,6 +2,7 @@
 
 mod connections;
 mod determinism;
+mod domains;
 mod endings;
 mod errors;
 mod faults;

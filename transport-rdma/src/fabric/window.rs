@@ -11,6 +11,7 @@ use super::config::Binding;
 use super::host::HostId;
 use super::mr::MrTable;
 use super::network::Network;
+use super::nic::PdId;
 use super::qp::QpId;
 use super::shared::Shared;
 use crate::memory::{Lkey, Rkey, Slab};
@@ -29,6 +30,7 @@ struct State {
 #[derive(Clone, Copy)]
 struct Bound {
     qp: QpId,
+    domain: PdId,
     lkey: Lkey,
     address: u64,
     len: u64,
@@ -74,7 +76,7 @@ impl MrTable {
         if !within && bounds != Windows::Porous {
             return None;
         }
-        self.by_lkey(bound.lkey)
+        self.by_lkey(bound.domain, bound.lkey)
     }
 }
 
@@ -97,17 +99,20 @@ impl Network {
 
     /// Carries out a bind or an invalidation of a queue pair.
     pub(super) fn change_window(&mut self, qp: QpId, op: SendOp) -> Result<(), WcStatus> {
-        let Some(host) = self.qps.get(&qp).map(|state| state.host) else {
+        let found = self.qps.get(&qp).map(|state| (state.host, state.domain));
+        let Some((host, domain)) = found else {
             return Err(WcStatus::FLUSHED);
         };
         let binding = self.config.binding;
         let host = self.host(host);
         match op {
             SendOp::Bind { rkey, lkey, address, len } => {
-                if !host.mrs.allows_window(lkey, address, len) || binding == Binding::Refused {
+                if !host.mrs.allows_window(domain, lkey, address, len)
+                    || binding == Binding::Refused
+                {
                     return Err(WcStatus::WINDOW_BIND);
                 }
-                host.mrs.windows.bind(rkey, Bound { qp, lkey, address, len })?;
+                host.mrs.windows.bind(rkey, Bound { qp, domain, lkey, address, len })?;
                 host.counters.binds += 1;
             }
             SendOp::Invalidate { rkey } => {

@@ -13,8 +13,8 @@ mod region;
 mod window;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ use verbwire_core::Error;
 use verbwire_core::buf::{BY_REFERENCE, Body};
 use verbwire_core::transport::pressure::{Gauge, Pressure, PressureWatch};
 
+use super::budget::Budget;
 use super::classes::Classes;
 use super::error::PoolError;
 use super::registrar::Registrar;
@@ -126,6 +127,22 @@ impl Landing {
         reaper: Arc<dyn Reaper>,
     ) -> Self {
         Self::with_access(config, (domain, nic), Access::RemoteWrite, (sources, reaper))
+    }
+
+    /// The same; its slabs count in `budget`, with those of others.
+    pub fn within(
+        budget: &Arc<Budget>,
+        config: LandingConfig,
+        in_domain: (Domain, Arc<dyn Nic>),
+        sources: Arc<Sources>,
+        reaper: Arc<dyn Reaper>,
+    ) -> Self {
+        let landing = Self::new(config, in_domain, sources, reaper);
+        let store = &landing.shared.store;
+        store.registrar.keep_within(budget);
+        let store: Weak<Store<Region>> = Arc::downgrade(store);
+        budget.join(store);
+        landing
     }
 
     /// The same, where a peer reaches a region only through a window that is bound for its grant

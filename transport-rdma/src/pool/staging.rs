@@ -31,7 +31,21 @@ pub struct Staging {
 impl Staging {
     /// An empty pool. Its slabs can be found in `sources`; they are made where `reaper` runs work.
     pub fn new(size: PoolSize, sources: Arc<Sources>, reaper: Arc<dyn Reaper>) -> Self {
-        let classes = Classes::new(PAGE, 0, size.longest);
+        Self::with_classes(Classes::new(PAGE, 0, size.longest), size, (sources, reaper))
+    }
+
+    /// The same with buffers of one length, `longest`: for a small pool, in which shorter ones would take turns in being
+    /// registered.
+    pub fn of_one_length(size: PoolSize, sources: Arc<Sources>, reaper: Arc<dyn Reaper>) -> Self {
+        let classes = Classes::new(size.longest, 0, size.longest);
+        Self::with_classes(classes, size, (sources, reaper))
+    }
+
+    fn with_classes(
+        classes: Classes,
+        size: PoolSize,
+        (sources, reaper): (Arc<Sources>, Arc<dyn Reaper>),
+    ) -> Self {
         let limits = Limits { cap: size.cap, slab_len: size.slab_len, pinned: usize::MAX };
         let registrar = Registrar::new(Access::Local, sources);
         Self { store: Store::new(classes, limits, registrar, reaper) }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use verbwire_core::{Error, ErrorKind};
 
 use super::PoolSnapshot;
+use super::budget::Idle;
 use super::classes::{Class, Classes};
 use super::counts::Counts;
 use super::error::{PoolError, Shortage};
@@ -290,6 +291,12 @@ impl<B: Chunk> Store<B> {
 
     fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Chunk> Idle for Store<B> {
+    fn give_up_idle(&self) {
+        self.trim();
     }
 }
 

@@ -102,7 +102,7 @@ impl Cm for VerbsCm {
 /// The queue pair as this fence's own type.
 fn own_qp<'a>(qp: &'a dyn Qp, nic: &Arc<VerbsNic>) -> Result<&'a VerbsQp, Error> {
     let pd = nic.pd().map_err(|error| error::lost("connecting", error))?;
-    let own = qp.as_any().downcast_ref::<VerbsQp>().filter(|own| own.is_in(&pd));
+    let own = qp.as_any().downcast_ref::<VerbsQp>().filter(|own| own.is_on(pd.context()));
     own.ok_or_else(|| {
         Error::new(ErrorKind::InvalidInput, "the queue pair belongs to another device")
     })

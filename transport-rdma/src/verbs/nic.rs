@@ -45,6 +45,8 @@ pub(super) struct VerbsNic {
     mrs: Mutex<Vec<Weak<Mr>>>,
     /// Every window, for the same.
     mws: Mutex<Vec<Weak<Mw>>>,
+    /// Every further protection domain.
+    pds: Mutex<Vec<Weak<PdSlot>>>,
 }
 
 /// What keeps a device open, besides the objects made of it.
@@ -113,6 +115,7 @@ impl VerbsNic {
             open: Mutex::default(),
             mrs: Mutex::default(),
             mws: Mutex::default(),
+            pds: Mutex::default(),
         });
         // Locked meanwhile, so that a removal that the thread hears of at once finds what it has to end.
         let mut open = nic.lock_open();
@@ -154,10 +157,7 @@ impl VerbsNic {
     /// The device is gone.
     pub(super) fn pd(&self) -> Result<Arc<Pd>, NicError> {
         let pd = self.lock_open().as_ref().map(|open| Arc::clone(&open.pd));
-        pd.ok_or_else(|| NicError {
-            verb: "ibv_alloc_pd",
-            reason: format!("RDMA device {} was removed from this machine", self.device()),
-        })
+        pd.ok_or_else(|| self.gone())
     }
 
     pub(super) fn device(&self) -> &str {
@@ -190,10 +190,13 @@ impl VerbsNic {
         let open = self.lock_open().take();
         let mrs: Vec<_> = self.mrs().drain(..).collect();
         let mws: Vec<_> = self.mws().drain(..).collect();
+        let pds: Vec<_> = self.pds().drain(..).filter_map(|pd| pd.upgrade()).collect();
+        let pds: Vec<_> = pds.iter().filter_map(|pd| lock_pd(pd).take()).collect();
         devices().retain(|nic| !nic.is_gone());
         reap(move || {
             mws.iter().filter_map(Weak::upgrade).for_each(|mw| mw.free());
             mrs.iter().filter_map(Weak::upgrade).for_each(|mr| mr.deregister());
+            drop(pds);
             drop(open);
         });
     }
@@ -206,12 +209,109 @@ impl VerbsNic {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn pds(&self) -> MutexGuard<'_, Vec<Weak<PdSlot>>> {
+        self.pds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn mws(&self) -> MutexGuard<'_, Vec<Weak<Mw>>> {
         self.mws.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mrs(&self) -> MutexGuard<'_, Vec<Weak<Mr>>> {
         self.mrs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open device with a further protection domain.
+struct OwnDomain {
+    nic: Arc<VerbsNic>,
+    pd: Arc<PdSlot>,
+}
+
+/// `None` once the device is gone.
+type PdSlot = Mutex<Option<Arc<Pd>>>;
+
+fn lock_pd(pd: &PdSlot) -> MutexGuard<'_, Option<Arc<Pd>>> {
+    pd.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OwnDomain {
+    fn pd(&self) -> Result<Arc<Pd>, NicError> {
+        let pd = lock_pd(&self.pd).clone();
+        pd.ok_or_else(|| self.nic.gone())
+    }
+}
+
+impl Nic for OwnDomain {
+    fn capabilities(&self) -> &Capabilities {
+        &self.nic.capabilities
+    }
+
+    fn is_gone(&self) -> bool {
+        self.nic.is_gone()
+    }
+
+    fn own_domain(&self) -> Result<Arc<dyn Nic>, NicError> {
+        self.nic.own_domain()
+    }
+
+    fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError> {
+        self.nic.register_in(&self.pd()?, slab, access)
+    }
+
+    fn allocate_window(&self) -> Result<Box<dyn Window>, NicError> {
+        self.nic.allocate_window_in(&self.pd()?)
+    }
+
+    fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError> {
+        self.nic.create_cq(depth)
+    }
+
+    fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
+        self.nic.create_qp_in(&self.pd()?, cqs, depths)
+    }
+}
+
+impl VerbsNic {
+    fn gone(&self) -> NicError {
+        NicError {
+            verb: "ibv_alloc_pd",
+            reason: format!("RDMA device {} was removed from this machine", self.device()),
+        }
+    }
+
+    fn register_in(
+        &self,
+        pd: &Arc<Pd>,
+        slab: &Arc<Slab>,
+        access: Access,
+    ) -> Result<Box<dyn Region>, NicError> {
+        let mr = Mr::register(pd, slab, access)?;
+        let mut mrs = self.mrs();
+        mrs.retain(|mr| mr.strong_count() > 0);
+        mrs.push(Arc::downgrade(&mr));
+        Ok(Box::new(SlabMr(mr)))
+    }
+
+    fn allocate_window_in(&self, pd: &Arc<Pd>) -> Result<Box<dyn Window>, NicError> {
+        let window = pd.alloc_window()?;
+        let mut mws = self.mws();
+        mws.retain(|window| window.strong_count() > 0);
+        mws.push(Arc::downgrade(&window));
+        Ok(Box::new(HeldMw(window)))
+    }
+
+    fn create_qp_in(
+        &self,
+        pd: &Arc<Pd>,
+        cqs: &Cqs,
+        depths: Depths,
+    ) -> Result<Arc<dyn Qp>, NicError> {
+        let send = depths.send.saturating_add(self.capabilities.own_sends);
+        let depths = Depths { send, ..depths };
+        let send_sges = u32::try_from(self.capabilities.max_sge).unwrap_or(1);
+        let sizes = QpSizes { depths, send_sges, inline: self.inline };
+        Ok(Arc::new(VerbsQp::create(pd, cqs, sizes, &self.fates)?))
     }
 }
 
@@ -224,20 +324,25 @@ impl Nic for VerbsNic {
         self.fates.gone().is_some()
     }
 
+    fn own_domain(&self) -> Result<Arc<dyn Nic>, NicError> {
+        let known = devices().iter().find(|nic| std::ptr::eq(Arc::as_ptr(nic), self)).cloned();
+        let nic = known.ok_or_else(|| self.gone())?;
+        // Held meanwhile: a removal finds the new domain in the list, or this finds the device gone.
+        let open = self.lock_open();
+        let open = open.as_ref().ok_or_else(|| self.gone())?;
+        let pd = Arc::new(Mutex::new(Some(Pd::alloc(open.pd.context())?)));
+        let mut pds = self.pds();
+        pds.retain(|pd| pd.strong_count() > 0);
+        pds.push(Arc::downgrade(&pd));
+        Ok(Arc::new(OwnDomain { nic, pd }))
+    }
+
     fn register(&self, slab: &Arc<Slab>, access: Access) -> Result<Box<dyn Region>, NicError> {
-        let mr = Mr::register(&self.pd()?, slab, access)?;
-        let mut mrs = self.mrs();
-        mrs.retain(|mr| mr.strong_count() > 0);
-        mrs.push(Arc::downgrade(&mr));
-        Ok(Box::new(SlabMr(mr)))
+        self.register_in(&self.pd()?, slab, access)
     }
 
     fn allocate_window(&self) -> Result<Box<dyn Window>, NicError> {
-        let window = self.pd()?.alloc_window()?;
-        let mut mws = self.mws();
-        mws.retain(|window| window.strong_count() > 0);
-        mws.push(Arc::downgrade(&window));
-        Ok(Box::new(HeldMw(window)))
+        self.allocate_window_in(&self.pd()?)
     }
 
     fn create_cq(&self, depth: u32) -> Result<Arc<dyn Cq>, NicError> {
@@ -255,11 +360,7 @@ impl Nic for VerbsNic {
     }
 
     fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
-        let send = depths.send.saturating_add(self.capabilities.own_sends);
-        let depths = Depths { send, ..depths };
-        let send_sges = u32::try_from(self.capabilities.max_sge).unwrap_or(1);
-        let sizes = QpSizes { depths, send_sges, inline: self.inline };
-        Ok(Arc::new(VerbsQp::create(&self.pd()?, cqs, sizes, &self.fates)?))
+        self.create_qp_in(&self.pd()?, cqs, depths)
     }
 }
 

@@ -21,6 +21,7 @@ use rdma_sys::{
 };
 
 use super::cm::CmId;
+use super::context::Context;
 use super::cq::{RawCq, VerbsCq};
 use super::fate::{Fates, PortNumber, Watch};
 use super::pd::Pd;
@@ -186,9 +187,9 @@ impl VerbsQp {
         Ok(qp)
     }
 
-    /// Whether it is one of this protection domain.
-    pub(super) fn is_in(&self, pd: &Arc<Pd>) -> bool {
-        Arc::ptr_eq(&self.pd, pd)
+    /// Whether it is one of this device, in whatever protection domain.
+    pub(super) fn is_on(&self, context: &Arc<Context>) -> bool {
+        Arc::ptr_eq(self.pd.context(), context)
     }
 
     /// Where a connection over it, by this port, hears of the device's events.
