@@ -251,6 +251,19 @@ impl Device {
         }
     }
 
+    /// A peer has left, or never came. Further domains that nobody uses are given up, but for `kept`.
+    pub(crate) fn leave(self: Arc<Self>, kept: usize) {
+        let parent = self.parent.upgrade();
+        // It may be one of them.
+        drop(self);
+        parent.into_iter().for_each(|parent| parent.domains.prune(kept));
+    }
+
+    /// Whether it has a registered slab that no connection uses.
+    fn has_spare_slab(&self) -> bool {
+        !self.slabs().spare.is_empty()
+    }
+
     /// Whether peers must not share its protection domain.
     fn needs_domains(&self) -> bool {
         match self.isolation {
@@ -349,7 +362,7 @@ impl Device {
             Some(pool) => pool,
             None => self.register(config)?,
         };
-        Ok(Lease { pool, device: Arc::clone(self), kept: config.kept_slabs })
+        Ok(Lease { pool, device: Some(Arc::clone(self)), kept: config.kept_slabs })
     }
 
     fn register(&self, config: &RdmaConfig) -> Result<Arc<Pool>, NicError> {
@@ -450,7 +463,8 @@ fn attach(
 /// A connection's slab. Dropped, it serves another connection if all its buffers are back.
 pub(crate) struct Lease {
     pool: Arc<Pool>,
-    device: Arc<Device>,
+    /// `None` only when `self` is about to drop.
+    device: Option<Arc<Device>>,
     kept: usize,
 }
 
@@ -462,14 +476,13 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        let Some(device) = self.device.take() else { return };
         if self.pool.free() == self.pool.slab().chunks() {
-            let mut slabs = self.device.slabs();
+            let mut slabs = device.slabs();
             if slabs.spare.len() < self.kept {
                 slabs.spare.push(Arc::clone(&self.pool));
             }
         }
-        if let Some(parent) = self.device.parent.upgrade() {
-            parent.domains.prune(self.kept);
-        }
+        device.leave(self.kept);
     }
 }

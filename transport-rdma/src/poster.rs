@@ -31,7 +31,8 @@ const BATCHES: usize = 8;
 pub(crate) struct Poster {
     /// `None` once the connection has ended.
     endpoint: Option<Arc<Endpoint>>,
-    device: Arc<Device>,
+    /// Gone with the endpoint: another peer may have its protection domain then.
+    device: Option<Arc<Device>>,
     /// Whether a Write went out since the driver asked.
     wrote: Awaited,
     /// Memory for batches. Requests that are gathered are known to the endpoint's table of work, and posted before
@@ -62,7 +63,7 @@ impl Poster {
     pub(crate) fn new(endpoint: Arc<Endpoint>, device: Arc<Device>) -> Self {
         let (frames, requests) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         let (endpoint, wrote) = (Some(endpoint), Awaited::No);
-        Self { endpoint, device, wrote, frames, requests }
+        Self { endpoint, device: Some(device), wrote, frames, requests }
     }
 
     /// Whether a Write or an invalidation was posted since the last time: then its completion is awaited.
@@ -145,10 +146,12 @@ impl Poster {
     /// The next Write, if one may go out, behind all invalidations.
     fn gather_write(&mut self, queue: &SendQueue) -> Result<Wrote, Error> {
         self.gather_invalidations(queue);
-        let Some(endpoint) = &self.endpoint else { return Ok(Wrote::All) };
+        let (Some(endpoint), Some(device)) = (&self.endpoint, &self.device) else {
+            return Ok(Wrote::All);
+        };
         let mut next = queue.with_staged(Outbound::next_write);
         if let NextWrite::NeedsReserve(len) = next {
-            let staging = self.device.staging().try_stage(len)?;
+            let staging = device.staging().try_stage(len)?;
             let Some(reserve) = staging else { return Ok(Wrote::Blocked) };
             drop(queue.with_staged(|staged| staged.set_reserve(reserve)));
             next = queue.with_staged(Outbound::next_write);
@@ -157,7 +160,7 @@ impl Poster {
             NextWrite::Write(write) => {
                 self.wrote = Awaited::Yes;
                 let (transfer, place) = (write.transfer, write.place);
-                let source = write.lend(|bytes: &Bytes| self.device.lend(bytes))?;
+                let source = write.lend(|bytes: &Bytes| device.lend(bytes))?;
                 self.requests.push(endpoint.work().write(transfer, source, place));
                 Ok(Wrote::All)
             }
@@ -168,21 +171,21 @@ impl Poster {
 
     /// The frames, in order.
     fn gather_frames(&mut self) -> Result<(), Error> {
-        let Some(endpoint) = &self.endpoint else {
+        let (Some(endpoint), Some(device)) = (&self.endpoint, &self.device) else {
             self.frames.clear();
             return Ok(());
         };
         // Each has a run of the buffer in front of it and one behind.
-        let gather = self.device.max_sge().saturating_sub(1) / 2;
+        let gather = device.max_sge().saturating_sub(1) / 2;
         let mut copied = 0;
         for frame in self.frames.drain(..) {
             let mut buf = endpoint.take()?;
-            let encoded = frame.encode(&mut buf, gather, |bytes| self.device.lend(bytes));
+            let encoded = frame.encode(&mut buf, gather, |bytes| device.lend(bytes));
             copied += encoded.long_copied;
             let buf = buf.into_nic(NicAccess::Read);
             self.requests.push(endpoint.work().send(buf, encoded, frame.signal));
         }
-        self.device.count_copied(copied);
+        device.count_copied(copied);
         Ok(())
     }
 
@@ -208,5 +211,6 @@ impl Poster {
         self.frames.clear();
         self.requests.clear();
         self.endpoint = None;
+        self.device = None;
     }
 }

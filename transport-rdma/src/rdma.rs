@@ -181,7 +181,14 @@ impl Shared {
         let device = device
             .map_err(|error| error::local("giving a peer a protection domain of its own", error))?;
         device.ready().await;
-        let (endpoint, destroyed) = Endpoint::open(&device, &self.config, &self.reaper)?;
+        let opened = Endpoint::open(&device, &self.config, &self.reaper);
+        let (endpoint, destroyed) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                device.leave(self.config.kept_slabs);
+                return Err(error);
+            }
+        };
         Ok(Opened { device, endpoint, destroyed, addresses: Default::default() })
     }
 
@@ -221,7 +228,7 @@ impl Shared {
         let tenant = Tenant::unique();
         let granting = Granting::new(Arc::clone(&device), tenant, &driver);
         let threshold = self.config.rendezvous_threshold;
-        let offers = Offers::new(Arc::clone(&device), tenant, threshold);
+        let offers = Offers::new(&device, tenant, threshold);
         let poster = Poster::new(endpoint, device);
         let connection = RdmaConnection::new(
             outbound,

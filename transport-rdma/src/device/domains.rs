@@ -91,7 +91,9 @@ impl Device {
             return Ok(Arc::clone(self));
         }
         let mut list = self.domains.lock();
-        if let Some(free) = list.devices.iter().find(|device| is_free(device)) {
+        // Rather one with which nothing has to be registered.
+        let free = list.devices.iter().filter(|device| is_free(device));
+        if let Some(free) = free.max_by_key(|device| device.has_spare_slab()) {
             return Ok(Arc::clone(free));
         }
         let attached = list.devices.iter().filter(|device| device.is_attached).count();

@@ -1,6 +1,6 @@
 //! Memory for replies that goes out with their requests: for long replies whose length is known before.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbwire_core::message::CallId;
 use verbwire_core::transport::pressure::PressureWatch;
@@ -13,7 +13,9 @@ use crate::proto::rendezvous::{BodyLen, Proof, Released};
 
 /// Where memory for replies comes from.
 pub(crate) struct Offers {
-    device: Arc<Device>,
+    /// Not kept: when the connection has ended, another peer may have its protection domain.
+    device: Weak<Device>,
+    pressure: PressureWatch,
     tenant: Tenant,
     /// Shorter replies come without.
     from: u64,
@@ -28,21 +30,23 @@ pub(crate) struct Offer {
 
 impl Offers {
     /// Offers to the peer of `tenant`, for replies longer than `threshold`.
-    pub(crate) fn new(device: Arc<Device>, tenant: Tenant, threshold: usize) -> Self {
-        Self { device, tenant, from: threshold as u64 + 1 }
+    pub(crate) fn new(device: &Arc<Device>, tenant: Tenant, threshold: usize) -> Self {
+        let (device, pressure) = (Arc::downgrade(device), device.landing().pressure());
+        Self { device, pressure, tenant, from: threshold as u64 + 1 }
     }
 
     /// What received messages hold of the memory.
     pub(crate) fn pressure(&self) -> PressureWatch {
-        self.device.landing().pressure()
+        self.pressure.clone()
     }
 
     /// Memory for a reply of at most `len` bytes, if that is long and some is there now: nothing is waited for.
     pub(crate) fn make(&self, len: u64) -> Option<Offer> {
         let len = u32::try_from(len).ok().filter(|len| u64::from(*len) >= self.from)?;
         let len = BodyLen::new(len)?;
-        let admitted = self.device.desk().admit_reply(len)?;
-        let granted = self.device.landing().try_grant(self.tenant, len.bytes() as usize);
+        let device = self.device.upgrade()?;
+        let admitted = device.desk().admit_reply(len)?;
+        let granted = device.landing().try_grant(self.tenant, len.bytes() as usize);
         // What it refuses it refuses as well when the reply asks by RTS, and then in words.
         let granted = granted.ok().flatten()?;
         Some(Offer { len, region: Region::new(granted, admitted) })
