@@ -24,6 +24,8 @@ over_nics!(
 /// How long a grant for a body of [`LONG_BODY`] must be.
 const ROOM: usize = LONG_BODY + 4096;
 const RIGHT: u64 = ROOM as u64;
+/// A body of many Writes.
+const MANY: usize = 4 << 20;
 
 /// A grant of memory that is not there.
 fn grant(index: u32, len: u64) -> Grant {
@@ -36,8 +38,13 @@ fn cts(grant: Grant) -> Vec<u8> {
 
 /// A long body waits for the raw peer's grant. As a client or as a server, it is the same.
 async fn asked(site: &mut Site) -> (End, RawRdma) {
+    asked_for(site, LONG_BODY).await
+}
+
+/// The same with a body of this length.
+async fn asked_for(site: &mut Site, len: usize) -> (End, RawRdma) {
     let (end, mut raw) = site.raw_server().await;
-    send(&end, request(1, pattern::payload(LONG_BODY, 1))).await.expect("open");
+    send(&end, request(1, pattern::payload(len, 1))).await.expect("open");
     while_driven(&end, raw.receive()).await.expect("an RTS");
     (end, raw)
 }
@@ -75,10 +82,11 @@ async fn a_cts_must_be_as_long_as_asked_and_come_once(over: Over) {
     for (second, words) in
         [(1, "second CTS for RTS 0, grant 1.0"), (0, "second grant 0.0 while the first is open")]
     {
-        let (end, mut raw) = asked(&mut site).await;
+        // Far more than two Writes: it is still being written when the second grant comes. Later that would be late.
+        let (end, mut raw) = asked_for(&mut site, MANY).await;
         for index in [0, second] {
-            let place = raw.landing(ROOM);
-            raw.send(&cts(Grant { id: grant_id(index), place, len: RIGHT }));
+            let place = raw.landing(MANY + 4096);
+            raw.send(&cts(Grant { id: grant_id(index), place, len: MANY as u64 + 4096 }));
         }
         assert_eq!(site.violation(end).await, words);
     }
