@@ -7,6 +7,7 @@
 //! * [`hello`]: what two HELLOs agree on.
 //! * [`calls`]: the slot table, with ids that are checked by generation.
 //! * [`deadlines`]: when to look for expired calls.
+//! * [`stream`]: order, windows and the end of a stream of messages.
 //! * [`client`]: the caller's side of every call on a connection.
 //! * [`server`]: the callee's side.
 
@@ -15,3 +16,4 @@ pub mod client;
 pub mod deadlines;
 pub mod hello;
 pub mod server;
+pub mod stream;
