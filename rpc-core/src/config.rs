@@ -24,6 +24,10 @@ pub struct Limits {
     /// Memory for bodies that are arriving, per connection, in bytes. 1 GiB; a body beyond it is refused. What
     /// has arrived is bounded by the number of calls.
     pub max_landing_bytes: usize,
+    /// Bytes of a stream's messages that may be on their way here or wait to be taken, per stream; one message may
+    /// go beyond. 256 KiB: a stream of storage blocks keeps a fast link busy, and a thousand streams that nobody
+    /// reads hold 256 MiB.
+    pub stream_window: usize,
 }
 
 impl Default for Limits {
@@ -35,6 +39,7 @@ impl Default for Limits {
             max_concurrent_calls: 1024,
             max_interned_methods: 4096,
             max_landing_bytes: 1 << 30,
+            stream_window: 256 << 10,
         }
     }
 }

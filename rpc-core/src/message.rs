@@ -37,6 +37,16 @@ impl MethodId {
     pub const NONE: Self = Self(0);
 }
 
+/// In what form a side of a call says what it has to say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Form {
+    /// As one message: the body of the REQUEST, or of the RESPONSE.
+    #[default]
+    Whole,
+    /// As a stream: any number of MESSAGEs.
+    Stream,
+}
+
 /// What a message says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
@@ -50,6 +60,8 @@ pub enum Head {
         path: Option<Cow<'static, str>>,
         /// Time until the call's deadline when the message was handed to the transport.
         timeout: Duration,
+        /// Whether the body is the request, or MESSAGEs bring it.
+        form: Form,
     },
     /// Callee to caller: the call is over. The body is the reply, or an encoded status.
     Response {
@@ -59,6 +71,9 @@ pub enum Head {
         code: Code,
         /// Whether the handler ran.
         executed: Executed,
+        /// At the end of a stream of replies, how many MESSAGEs it had: they are delivered first. `None` ends
+        /// the call at once, whatever has not been delivered.
+        messages: Option<u32>,
     },
     /// Caller to callee: nobody waits for this call any more.
     Cancel {
@@ -71,6 +86,32 @@ pub enum Head {
         call: CallId,
         /// Whether its handler ran.
         executed: Executed,
+    },
+    /// Either way: the next message of a stream, in the body.
+    Message {
+        /// The call.
+        call: CallId,
+        /// How many MESSAGEs of this stream were sent before. Wraps.
+        number: u32,
+    },
+    /// Caller to callee: the stream of requests has ended.
+    End {
+        /// The call.
+        call: CallId,
+        /// How many MESSAGEs it had. Wraps.
+        messages: u32,
+    },
+    /// Callee to caller: the handler took the call, and its stream of replies begins.
+    Headers {
+        /// The call.
+        call: CallId,
+    },
+    /// Either way: the receiver of a stream lets more of it come.
+    Window {
+        /// The call.
+        call: CallId,
+        /// Bytes that the sender of the stream may have sent since its beginning; see `docs/wire.md`.
+        granted: u64,
     },
     /// The sender takes no new call on this connection; the body says why in words (UTF-8).
     GoAway {
@@ -86,7 +127,11 @@ impl Head {
             Self::Request { call, .. }
             | Self::Response { call, .. }
             | Self::Cancel { call }
-            | Self::Cancelled { call, .. } => Some(*call),
+            | Self::Cancelled { call, .. }
+            | Self::Message { call, .. }
+            | Self::End { call, .. }
+            | Self::Headers { call }
+            | Self::Window { call, .. } => Some(*call),
             Self::GoAway { .. } => None,
         }
     }

@@ -5,8 +5,8 @@
 //!
 //! * **Messages, whole and in order.** A message accepted by `try_send` arrives whole, or the connection
 //!   ends. Heads arrive in the order in which they were accepted, with two exceptions. A message with a long
-//!   body may be overtaken by shorter ones: bodies travel in pieces so that a small call never waits for
-//!   a large one. CANCEL, CANCELLED and GOAWAY may overtake messages of other calls: control gets
+//!   body may be overtaken by shorter ones, also of its own call: bodies travel in pieces so that a small call
+//!   never waits for a large one. CANCEL, CANCELLED and GOAWAY may overtake messages of other calls: control gets
 //!   through where data waits.
 //! * **Back-pressure.** `try_send` gives the message back when the send queue is full; `poll_ready` waits.
 //! * **One driver.** One task polls `poll_recv`. It makes all progress that needs a task: reading,
@@ -132,6 +132,12 @@ pub struct Established {
 pub trait PlacementHook: Send + Sync {
     /// Where the body that `announced` describes shall go.
     fn place(&self, announced: Announced<'_>) -> Placement;
+
+    /// A message of a stream will not come although it was to be placed: this side has no memory for it, as `why`
+    /// says. Its call cannot go on.
+    fn lost(&self, head: &Head, why: &str) {
+        let _nobody_streams = (head, why);
+    }
 }
 
 /// A body that is about to arrive.
@@ -244,7 +250,7 @@ pub trait Connection: Send + Sync + 'static {
         received: &mut Vec<Incoming>,
     ) -> Poll<Result<(), Error>>;
 
-    /// The call is over on this side: pieces of its bodies need not be sent any more, and what still
+    /// The call is over on this side: pieces of all its bodies need not be sent any more, and what still
     /// arrives for it is thrown away. Messages about the call that are queued without a body stay queued.
     fn revoke(&self, call: CallId);
 

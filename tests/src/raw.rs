@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use verbwire::config::{Limits, Random};
-use verbwire_core::message::{CallId, Head, MethodId};
+use verbwire_core::message::{CallId, Form, Head, MethodId};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::{HEADER_LEN, Header, Hello, head};
@@ -235,7 +235,7 @@ pub fn message(head: &Head, body: &[u8]) -> Vec<u8> {
 /// A REQUEST for a method by its path, which is not given a number.
 pub fn request(call: CallId, path: &str, timeout: Duration, body: &[u8]) -> Vec<u8> {
     let path = Some(path.to_owned().into());
-    let head = Head::Request { call, method: MethodId::NONE, path, timeout };
+    let head = Head::Request { call, method: MethodId::NONE, path, timeout, form: Form::Whole };
     message(&head, body)
 }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use verbwire::{Code, Executed, Request, Response, Server, Status};
 use verbwire_core::Body;
 use verbwire_core::codec::{Codec, Prost};
-use verbwire_core::message::{CallId, GoAway, Head, MethodId};
+use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::{Header, Hello, Kind, head, status};
@@ -91,6 +91,7 @@ fn request(call: CallId, path: PathOf) -> Head {
             PathOf::Known => None,
         },
         timeout: Duration::from_secs(10),
+        form: Form::Whole,
     }
 }
 
@@ -103,7 +104,7 @@ fn say_hello() -> Body {
 }
 
 fn response(code: Code) -> Head {
-    Head::Response { call: CALL, code, executed: Executed::Yes }
+    Head::Response { call: CALL, code, executed: Executed::Yes, messages: None }
 }
 
 fn cancelled() -> Head {

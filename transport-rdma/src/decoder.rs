@@ -197,7 +197,12 @@ fn check_credit(header: &Header, parts: &Parts<'_>) -> Result<(), WireError> {
 /// The window that a message with this head uses.
 pub(crate) fn class_of_head(head: &Head) -> Class {
     match head {
-        Head::Request { .. } | Head::Response { .. } => Class::Data,
+        Head::Request { .. }
+        | Head::Response { .. }
+        | Head::Message { .. }
+        | Head::End { .. }
+        | Head::Headers { .. }
+        | Head::Window { .. } => Class::Data,
         Head::Cancel { .. } | Head::Cancelled { .. } | Head::GoAway { .. } => Class::Control,
     }
 }
@@ -205,7 +210,15 @@ pub(crate) fn class_of_head(head: &Head) -> Class {
 /// The window that a frame of this kind uses.
 pub(crate) fn class_of(kind: Kind) -> Class {
     match kind {
-        Kind::Request | Kind::Response | Kind::Data | Kind::Cts | Kind::Fin => Class::Data,
+        Kind::Request
+        | Kind::Response
+        | Kind::Message
+        | Kind::End
+        | Kind::Headers
+        | Kind::Window
+        | Kind::Data
+        | Kind::Cts
+        | Kind::Fin => Class::Data,
         Kind::Cancel | Kind::Cancelled | Kind::GoAway | Kind::Abort | Kind::AbortAck => {
             Class::Control
         }

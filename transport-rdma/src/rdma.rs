@@ -223,10 +223,11 @@ impl Shared {
         let outbound = self.outbound(&endpoint, &own, &peer, rendezvous);
         let decoder = FrameDecoder::new(InboundLimits::new(&own, &peer), Arc::clone(&self.landing));
         let isolated = (Arc::clone(&device), device.isolation());
-        let receiver = Receiver::new(Arc::clone(&endpoint), decoder, local.placement, isolated);
+        let placement = local.placement;
         let driver = Arc::default();
         let tenant = Tenant::unique();
-        let granting = Granting::new(Arc::clone(&device), tenant, &driver);
+        let granting = Granting::new(Arc::clone(&device), tenant, Arc::clone(&placement), &driver);
+        let receiver = Receiver::new(Arc::clone(&endpoint), decoder, placement, isolated);
         let threshold = self.config.rendezvous_threshold;
         let offers = Offers::new(&device, tenant, threshold);
         let poster = Poster::new(endpoint, device);

@@ -165,7 +165,8 @@ impl Rendezvous {
         self.is_busy = true;
         let via = match message.head {
             Head::Response { call, .. } => self.take_offer(call).map_or(Via::Ask, Via::Advertised),
-            _ => Via::Standing,
+            Head::Request { .. } => Via::Standing,
+            _ => Via::Ask,
         };
         let (source, body) = Source::new(message);
         self.writer.begin(source, body, via);
@@ -186,20 +187,26 @@ impl Rendezvous {
     /// The call has ended on this side: nothing of it need be sent, or is wanted. Says whether that changed
     /// anything.
     pub(crate) fn revoke(&mut self, call: CallId, now: Instant) -> bool {
-        let of_call = |message: &Message| message.head.call() == Some(call);
-        let sending = self.writer.sources().find(|(_, source)| of_call(source.message()));
-        let sending = sending.map(|(transfer, _)| transfer);
-        sending.inspect(|transfer| self.writer.give_up(*transfer));
+        // A stream may have several at a time, in either direction.
+        let of_call = |source: &Source| source.message().head.call() == Some(call);
+        let sending = self.writer.sources().filter(|(_, source)| of_call(source));
+        let sending: Vec<_> = sending.map(|(transfer, _)| transfer).collect();
+        sending.iter().for_each(|transfer| self.writer.give_up(*transfer));
+        let mut revoked = !sending.is_empty();
         let offer = self.take_offer(call);
         offer.inspect(|grant| self.writer.give_up_grant(*grant));
-        let at = self.arriving.iter().position(|arriving| of_call(&arriving.message));
-        if let Some(at) = at {
-            let rts = self.arriving[at].rts;
+        while let Some(rts) = self.arriving_of(call) {
             self.give_up(rts, now);
+            revoked = true;
         }
         let landing = self.windows.give_up(call);
         let advertised = self.drop_offer(call) | self.revoke_advertised(call, now);
-        sending.is_some() || offer.is_some() || at.is_some() || landing || advertised
+        revoked || offer.is_some() || landing || advertised
+    }
+
+    fn arriving_of(&self, call: CallId) -> Option<RtsNumber> {
+        let arriving = self.arriving.iter().find(|one| one.message.head.call() == Some(call));
+        arriving.map(|arriving| arriving.rts)
     }
 
     /// The reply of a call is here, or will not come: its grant is wanted back, if the peer has not closed it.

@@ -6,7 +6,8 @@
 //!
 //! A body of at most the frame limit goes out behind its head. A longer one goes in turns: its head
 //! takes its place in the order, then every batch carries all frames that are staged and one piece of
-//! one such body. So a small message waits for at most one piece, and bodies share the socket evenly.
+//! one such body. So a small message waits for at most one piece, and bodies share the socket evenly. A call has
+//! one such body at a time: of a stream, further ones are held, heads and all, and shorter messages pass them.
 
 mod batch;
 
@@ -36,7 +37,9 @@ pub(crate) struct Outbound {
     frames: Batch,
     /// Bodies that go in pieces; the next piece is the first one's.
     bulk: VecDeque<Bulk>,
-    /// Bytes of `bulk` that no batch has yet.
+    /// Messages with such bodies, of calls that have one in `bulk`.
+    held: VecDeque<Message>,
+    /// Bytes of `bulk` and `held` that no batch has yet.
     bulk_bytes: usize,
     /// Copied bytes of the batch that the poster has.
     writing: usize,
@@ -123,6 +126,7 @@ impl Outbound {
             limits,
             frames: Batch::default(),
             bulk: VecDeque::new(),
+            held: VecDeque::new(),
             bulk_bytes: 0,
             writing: 0,
             writing_referenced: 0,
@@ -141,7 +145,7 @@ impl Outbound {
         if !self.has_room() || (is_long && !self.has_body_room()) {
             return Err(SendError::Full(Box::new(outgoing)));
         }
-        let mut message = outgoing.message;
+        let message = outgoing.message;
         let lengths = (u32::try_from(message.metadata.len()), u32::try_from(body_len));
         let (Ok(metadata_len), Ok(wire_len)) = lengths else {
             return Err(SendError::Closed(unsendable(&message)));
@@ -149,16 +153,17 @@ impl Outbound {
         let mut header = head::header(&message.head);
         header.metadata_len = metadata_len;
         header.body_len = wire_len;
-        let in_pieces = body_len > self.limits.frame_body;
         // GOAWAY has no call to which pieces could belong; its words are cut by the core.
-        if let (true, Some(call)) = (in_pieces, message.head.call()) {
-            header.flags = header.flags.with(Flags::BODY_FOLLOWS);
+        let in_pieces = message.head.call().filter(|_| body_len > self.limits.frame_body);
+        if let Some(call) = in_pieces {
             self.bulk_bytes += body_len;
-            self.bulk.push_back(Bulk {
-                call,
-                reader: mem::take(&mut message.body).reader(),
-                offset: 0,
-            });
+            if self.bulk.iter().any(|bulk| bulk.call == call) {
+                self.held.push_back(message);
+            } else {
+                let bulk = append_head(&mut self.frames, call, header, message);
+                self.bulk.push_back(bulk);
+            }
+            return Ok(());
         }
         self.frames.copy(&header.encode());
         head::encode_tlvs(&message.head, self.frames.copied());
@@ -194,8 +199,14 @@ impl Outbound {
         true
     }
 
-    /// Gives up what is left of the call's body; a body of which the peer knows is ended with ABORTED.
+    /// Gives up what is left of the call's bodies; one of which the peer knows is ended with ABORTED.
     pub(crate) fn revoke(&mut self, call: CallId) -> Revoked {
+        let bulk_bytes = &mut self.bulk_bytes;
+        self.held.retain(|message| {
+            let goes_on = message.head.call() != Some(call);
+            *bulk_bytes -= if goes_on { 0 } else { message.body.len() };
+            goes_on
+        });
         let at = self.bulk.iter().position(|bulk| bulk.call == call);
         let Some(bulk) = at.and_then(|at| self.bulk.remove(at)) else {
             return Revoked::Nothing;
@@ -254,6 +265,7 @@ impl Outbound {
     pub(crate) fn discard(&mut self) {
         self.frames = Batch::default();
         self.bulk = VecDeque::new();
+        self.held = VecDeque::new();
         self.bulk_bytes = 0;
         self.writing = 0;
         self.writing_referenced = 0;
@@ -276,10 +288,24 @@ impl Outbound {
         };
         batch.copy(&header.encode());
         append_run(batch, &mut bulk.reader, len);
-        if !is_last {
+        if is_last {
+            self.release(bulk.call, batch);
+        } else {
             bulk.offset += wire_len;
             self.bulk.push_back(bulk);
         }
+    }
+
+    /// A body of the call has ended: its next one may begin.
+    fn release(&mut self, call: CallId, batch: &mut Batch) {
+        let at = self.held.iter().position(|message| message.head.call() == Some(call));
+        let Some(message) = at.and_then(|at| self.held.remove(at)) else { return };
+        let length = |len| u32::try_from(len).expect("checked when the message was staged");
+        let mut header = head::header(&message.head);
+        header.metadata_len = length(message.metadata.len());
+        header.body_len = length(message.body.len());
+        let bulk = append_head(batch, call, header, message);
+        self.bulk.push_back(bulk);
     }
 }
 
@@ -291,6 +317,15 @@ impl Staged for Outbound {
             None => self.frames.is_written() && self.bulk.is_empty(),
         }
     }
+}
+
+/// Appends a message whose body goes in pieces, up to the body.
+fn append_head(batch: &mut Batch, call: CallId, mut header: Header, message: Message) -> Bulk {
+    header.flags = header.flags.with(Flags::BODY_FOLLOWS);
+    batch.copy(&header.encode());
+    head::encode_tlvs(&message.head, batch.copied());
+    batch.append(message.metadata);
+    Bulk { call, reader: message.body.reader(), offset: 0 }
 }
 
 fn append_body(batch: &mut Batch, body: &Body) {

@@ -14,7 +14,7 @@ use super::methods::{MethodNumbers, ServiceNumbers};
 use super::table::Table;
 use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
-use crate::message::{CallId, Head, Message, MethodId};
+use crate::message::{CallId, Form, Head, Message, MethodId};
 use crate::proto::client::{Outcome, PathNeeded, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
 use crate::service::ServiceDescriptor;
@@ -194,6 +194,7 @@ impl Shared {
             method,
             path: (begun.path == PathNeeded::Yes).then_some(path.into()),
             timeout,
+            form: Form::Whole,
         };
         let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
         let hints = SendHints::flush(flush).expecting(expected_reply);

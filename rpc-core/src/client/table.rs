@@ -91,7 +91,7 @@ mod loom_tests {
     }
 
     fn respond(table: &Table, call: CallId) {
-        let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
+        let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages: None };
         let message = Message::with_body(head, Body::new());
         let delivered = table.with(|calls| calls.handle_message(message)).expect("no violation");
         delivered.waker.into_iter().for_each(Waker::wake);

@@ -204,7 +204,7 @@ impl ClientCalls {
     /// side broke the protocol.
     pub fn handle_message(&mut self, message: Message) -> Result<Delivered, Error> {
         match message.head {
-            Head::Response { call, code, executed } => {
+            Head::Response { call, code, executed, .. } => {
                 self.learn(call);
                 let outcome = match code {
                     Code::Ok => Ok(message.body),
@@ -224,7 +224,12 @@ impl ClientCalls {
                 self.go_away(reason, &String::from_utf8_lossy(&words))?;
                 Ok(Delivered::default())
             }
-            Head::Request { call, .. } | Head::Cancel { call } => {
+            Head::Message { call, .. } | Head::Headers { call } | Head::Window { call, .. } => {
+                let message =
+                    format!("the server sent a stream for call {call}, which asked for none");
+                Err(Error::new(ErrorKind::PeerFault, message))
+            }
+            Head::Request { call, .. } | Head::Cancel { call } | Head::End { call, .. } => {
                 let message =
                     format!("the server sent a message that only clients send, for call {call}");
                 Err(Error::new(ErrorKind::PeerFault, message))

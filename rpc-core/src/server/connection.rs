@@ -69,7 +69,12 @@ impl Peer {
         });
         match outcome {
             Ok(body) => {
-                let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
+                let head = Head::Response {
+                    call,
+                    code: Code::Ok,
+                    executed: Executed::Yes,
+                    messages: None,
+                };
                 Message::with_body(head, body)
             }
             Err(status) => self.refusal(call, &status),
@@ -80,7 +85,7 @@ impl Peer {
     pub(super) fn refusal(&self, call: CallId, status: &Status) -> Message {
         // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
         let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
-        let head = Head::Response { call, code, executed: status.executed() };
+        let head = Head::Response { call, code, executed: status.executed(), messages: None };
         Message::with_body(head, wire::status::encode(status, self.origin.max_reply))
     }
 }

@@ -113,7 +113,10 @@ impl Driver {
             Head::Cancel { call } => self.cancel(call),
             // The client takes no calls, so that it will take no more changes nothing.
             Head::GoAway { .. } => Ok(()),
-            Head::Response { call, .. } | Head::Cancelled { call, .. } => {
+            Head::Message { call, .. } | Head::End { call, .. } | Head::Window { call, .. } => {
+                Err(format!("the client sent a stream for call {call}, which takes none"))
+            }
+            Head::Response { call, .. } | Head::Cancelled { call, .. } | Head::Headers { call } => {
                 Err(format!("the client sent a message that only servers send, for call {call}"))
             }
         }

@@ -92,7 +92,7 @@ impl PlacementHook for Intake {
 /// What a REQUEST asks; any other head is none that a client sends with a body.
 fn announcement(head: &Head) -> Result<(Announcement<'_>, std::time::Duration), Refusal> {
     match head {
-        Head::Request { call, method, path, timeout } => {
+        Head::Request { call, method, path, timeout, .. } => {
             let path = path.as_deref();
             Ok((Announcement { call: *call, method: *method, path }, *timeout))
         }

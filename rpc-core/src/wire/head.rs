@@ -8,7 +8,7 @@ use bytes::BufMut;
 use super::WireError;
 use super::header::{Flags, Header, Kind};
 use super::tlv::{MANDATORY, METHOD_PATH, Tlv, Tlvs, is_of_transport};
-use crate::message::{CallId, GoAway, Head, MethodId};
+use crate::message::{CallId, Form, GoAway, Head, MethodId};
 use crate::status::{Code, Executed};
 
 /// The call id of frames that are about no call.
@@ -20,20 +20,32 @@ pub const MAX_PATH: usize = 1024;
 /// The header of a message with this head; lengths of metadata and body are left zero.
 pub fn header(head: &Head) -> Header {
     match head {
-        Head::Request { call, method, path, timeout } => Header {
+        Head::Request { call, method, path, timeout, form } => Header {
+            flags: form_flags(*form),
             method: method.0,
             time_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
             tlv_len: path.as_deref().map_or(0, path_tlv_len),
             ..Header::new(Kind::Request, *call)
         },
-        Head::Response { call, code, executed } => Header {
-            flags: executed_flags(*executed),
+        Head::Response { call, code, executed, messages } => Header {
+            flags: executed_flags(*executed).with(form_flags(form_of(*messages))),
+            method: messages.unwrap_or(0),
             aux: u32::from(*code as u8),
             ..Header::new(Kind::Response, *call)
         },
         Head::Cancel { call } => Header::new(Kind::Cancel, *call),
         Head::Cancelled { call, executed } => {
             Header { flags: executed_flags(*executed), ..Header::new(Kind::Cancelled, *call) }
+        }
+        Head::Message { call, number } => {
+            Header { method: *number, ..Header::new(Kind::Message, *call) }
+        }
+        Head::End { call, messages } => {
+            Header { method: *messages, ..Header::new(Kind::End, *call) }
+        }
+        Head::Headers { call } => Header::new(Kind::Headers, *call),
+        Head::Window { call, granted } => {
+            Header { time_us: *granted, ..Header::new(Kind::Window, *call) }
         }
         Head::GoAway { reason } => {
             Header { aux: reason_number(*reason), ..Header::new(Kind::GoAway, NO_CALL) }
@@ -74,13 +86,21 @@ fn decode_with(header: &Header, path: Option<&str>) -> Result<Head, WireError> {
             method: MethodId(header.method),
             path: path.map(|path| Cow::Owned(path.to_owned())),
             timeout: Duration::from_micros(header.time_us),
+            form: form(header.flags),
         },
-        Kind::Response => {
-            Head::Response { call, code: code(header.aux)?, executed: executed(header.flags)? }
-        }
+        Kind::Response => Head::Response {
+            call,
+            code: code(header.aux)?,
+            executed: executed(header.flags)?,
+            messages: (form(header.flags) == Form::Stream).then_some(header.method),
+        },
         Kind::Cancel => Head::Cancel { call },
         Kind::Cancelled => Head::Cancelled { call, executed: executed(header.flags)? },
         Kind::GoAway => Head::GoAway { reason: reason(header.aux) },
+        Kind::Message => Head::Message { call, number: header.method },
+        Kind::End => Head::End { call, messages: header.method },
+        Kind::Headers => Head::Headers { call },
+        Kind::Window => Head::Window { call, granted: header.time_us },
         Kind::Data | Kind::Credit | Kind::Cts | Kind::Fin | Kind::Abort | Kind::AbortAck => {
             let reason = "it belongs to the transport";
             return Err(WireError::UnexpectedKind { kind: header.kind, reason });
@@ -106,6 +126,21 @@ fn method_path(tlvs: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Option<&st
 fn path_tlv_len(path: &str) -> u16 {
     let len = Tlv { kind: METHOD_PATH, value: path.as_bytes() }.encoded_len();
     u16::try_from(len).expect("paths are at most MAX_PATH bytes, checked when a call is made")
+}
+
+fn form_of(messages: Option<u32>) -> Form {
+    if messages.is_some() { Form::Stream } else { Form::Whole }
+}
+
+fn form_flags(form: Form) -> Flags {
+    match form {
+        Form::Whole => Flags::default(),
+        Form::Stream => Flags::STREAM,
+    }
+}
+
+fn form(flags: Flags) -> Form {
+    if flags.contains(Flags::STREAM) { Form::Stream } else { Form::Whole }
 }
 
 fn executed_flags(executed: Executed) -> Flags {
@@ -174,21 +209,30 @@ mod tests {
             (any::<u32>(), any::<u32>()).prop_map(|(slot, generation)| CallId { slot, generation });
         let executed = prop::sample::select(vec![Executed::No, Executed::Maybe, Executed::Yes]);
         let code = prop::sample::select(Code::ALL.to_vec());
+        let form = prop::sample::select(vec![Form::Whole, Form::Stream]);
+        let path = prop::option::of("/[a-z.]{0,40}/[A-Z]{1,9}");
         prop_oneof![
-            (
-                call.clone(),
-                any::<u32>(),
-                prop::option::of("/[a-z.]{0,40}/[A-Z]{1,9}"),
-                any::<u64>()
-            )
-                .prop_map(|(call, method, path, time_us)| Head::Request {
+            (call.clone(), any::<u32>(), path, any::<u64>(), form).prop_map(
+                |(call, method, path, time_us, form)| Head::Request {
                     call,
                     method: MethodId(method),
                     path: path.map(Cow::Owned),
                     timeout: Duration::from_micros(time_us),
-                }),
-            (call.clone(), code, executed.clone())
-                .prop_map(|(call, code, executed)| { Head::Response { call, code, executed } }),
+                    form,
+                }
+            ),
+            (call.clone(), code, executed.clone(), any::<Option<u32>>()).prop_map(
+                |(call, code, executed, messages)| Head::Response {
+                    call,
+                    code,
+                    executed,
+                    messages
+                }
+            ),
+            (call.clone(), any::<u32>()).prop_map(|(call, number)| Head::Message { call, number }),
+            (call.clone(), any::<u32>()).prop_map(|(call, messages)| Head::End { call, messages }),
+            call.clone().prop_map(|call| Head::Headers { call }),
+            (call.clone(), any::<u64>()).prop_map(|(call, granted)| Head::Window { call, granted }),
             call.clone().prop_map(|call| Head::Cancel { call }),
             (call, executed).prop_map(|(call, executed)| Head::Cancelled { call, executed }),
             any::<u32>().prop_map(|number| Head::GoAway { reason: reason(number) }),

@@ -7,8 +7,8 @@
 //!       2     2  tlv_len        bytes of TLVs behind the header
 //!       4     4  slot           call id: the caller's slot
 //!       8     4  generation     call id: the slot's use
-//!      12     4  method         REQUEST: interned method number, 0 = none
-//!      16     8  time_us        REQUEST: microseconds until the deadline
+//!      12     4  method         REQUEST: interned method number, 0 = none; frames of streams: count of messages
+//!      16     8  time_us        REQUEST: microseconds until the deadline; WINDOW: bytes granted
 //!      24     4  credits        RDMA: cumulative count of re-posted receives; else 0
 //!      28     4  metadata_len   bytes of metadata behind the TLVs
 //!      32     4  body_len       bytes of body; with BODY_FOLLOWS they come in DATA frames
@@ -42,6 +42,14 @@ pub enum Kind {
     Cancelled = 0x04,
     /// No new calls.
     GoAway = 0x05,
+    /// A message of a stream.
+    Message = 0x06,
+    /// A stream of requests ends.
+    End = 0x07,
+    /// A stream of replies begins.
+    Headers = 0x08,
+    /// More of a stream may come.
+    Window = 0x09,
     /// A piece of the body of a frame that was sent with [`Flags::BODY_FOLLOWS`].
     Data = 0x40,
     /// Over RDMA: nothing but the count of re-posted receives that every header carries there.
@@ -66,6 +74,10 @@ impl TryFrom<u8> for Kind {
             0x03 => Self::Cancel,
             0x04 => Self::Cancelled,
             0x05 => Self::GoAway,
+            0x06 => Self::Message,
+            0x07 => Self::End,
+            0x08 => Self::Headers,
+            0x09 => Self::Window,
             0x40 => Self::Data,
             0x41 => Self::Credit,
             0x42 => Self::Cts,
@@ -88,6 +100,8 @@ impl Flags {
     pub const LAST: Self = Self(0x02);
     /// DATA: the sender gave up; what came of the body is void. Implies the end of the body.
     pub const ABORTED: Self = Self(0x04);
+    /// REQUEST: MESSAGEs bring the request. RESPONSE: the end of a stream, with the count of its messages.
+    pub const STREAM: Self = Self(0x08);
     /// RESPONSE, CANCELLED: bits 6 and 7 hold `executed` (0 no, 1 maybe, 2 yes).
     pub const EXECUTED_SHIFT: u8 = 6;
 
@@ -114,9 +128,9 @@ pub struct Header {
     pub tlv_len: u16,
     /// The call.
     pub call: CallId,
-    /// Interned method number.
+    /// Interned method number, or a count of messages.
     pub method: u32,
-    /// Microseconds until the deadline.
+    /// Microseconds until the deadline, or bytes granted.
     pub time_us: u64,
     /// Cumulative credits.
     pub credits: u32,
@@ -223,7 +237,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_are_refused_by_number() {
-        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x05 | 0x40..=0x45)) {
+        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x09 | 0x40..=0x45)) {
             let mut bytes = [0; HEADER_LEN];
             bytes[0] = byte;
             assert_eq!(Header::decode(&bytes), Err(WireError::UnknownKind(byte)));

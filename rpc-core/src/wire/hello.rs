@@ -76,6 +76,9 @@ pub struct Hello {
     /// RDMA: grants that nobody asked for which it takes at a time, to write requests to; 0 for none.
     #[prost(uint32, tag = "16")]
     pub standing_grants: u32,
+    /// Bytes of the messages of a stream that it lets come before it has taken the first; 0 if it takes none.
+    #[prost(uint32, tag = "17")]
+    pub stream_window: u32,
 }
 
 impl Hello {

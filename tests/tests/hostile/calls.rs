@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use verbwire::{Code, Executed};
-use verbwire_core::message::{CallId, GoAway, Head, MethodId};
+use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId};
 use verbwire_core::wire::{Header, Kind};
 use verbwire_tests::fixture::{Fixture, Serving, offering};
 use verbwire_tests::island::Island;
@@ -30,7 +30,10 @@ over_sockets!(
 fn numbered(slot: u32, method: u32, path: Option<&str>) -> Vec<u8> {
     let path = path.map(|path| path.to_owned().into());
     let method = MethodId(method);
-    message(&Head::Request { call: call(slot), method, path, timeout: PLENTY }, b"")
+    message(
+        &Head::Request { call: call(slot), method, path, timeout: PLENTY, form: Form::Whole },
+        b"",
+    )
 }
 
 fn hang(id: CallId, ticket: u8) -> Vec<u8> {
@@ -61,7 +64,7 @@ async fn calls_that_break_the_rules_are_told_so_and_end_the_connection(fixture: 
 async fn messages_of_servers_end_a_clients_connection(fixture: Fixture) {
     let victim = Victim::start(&fixture).await;
     let executed = Executed::Yes;
-    let response = Head::Response { call: call(0), code: Code::Ok, executed };
+    let response = Head::Response { call: call(0), code: Code::Ok, executed, messages: None };
     let cancelled = Head::Cancelled { call: call(0), executed };
     for head in [response, cancelled] {
         let words = "a message that only servers send, for call 0.0";
@@ -80,14 +83,14 @@ async fn assert_answers(peer: &mut RawPeer, id: CallId) {
     peer.send(&raw::request(id, ECHO, PLENTY, b"\x0a\x02ok")).await;
     let frame = peer.frame().await.expect("a RESPONSE");
     let executed = Executed::Yes;
-    assert_eq!(frame.head(), Head::Response { call: id, code: Code::Ok, executed });
+    assert_eq!(frame.head(), Head::Response { call: id, code: Code::Ok, executed, messages: None });
     assert_eq!(frame.body, b"\x0a\x02ok");
 }
 
 /// The next frame says that the call `id` failed; its words are returned.
 async fn failure(peer: &mut RawPeer, id: CallId, code: Code, executed: Executed) -> String {
     let frame = peer.frame().await.expect("a RESPONSE");
-    assert_eq!(frame.head(), Head::Response { call: id, code, executed });
+    assert_eq!(frame.head(), Head::Response { call: id, code, executed, messages: None });
     String::from_utf8_lossy(&frame.body).into_owned()
 }
 

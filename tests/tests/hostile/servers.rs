@@ -136,7 +136,8 @@ async fn bytes_that_break_the_rules_end_the_call_in_words(fixture: Fixture) {
 }
 
 async fn a_response_cut_anywhere_ends_the_call_in_words(fixture: Fixture) {
-    let head = Head::Response { call: call(0), code: Code::Ok, executed: Executed::Yes };
+    let head =
+        Head::Response { call: call(0), code: Code::Ok, executed: Executed::Yes, messages: None };
     let whole = message(&head, b"\x0a\x03abc");
     for len in 0..whole.len() {
         let status = answered_with(&fixture, &whole[..len], Then::Closes).await;
@@ -161,10 +162,14 @@ async fn answers_to_nobody_are_ignored(fixture: Fixture) {
         CallId { slot: u32::MAX, generation: u32::MAX },
     ];
     for call in others {
-        peer.send(&message(&Head::Response { call, code: Code::Aborted, executed }, b"")).await;
+        peer.send(&message(
+            &Head::Response { call, code: Code::Aborted, executed, messages: None },
+            b"",
+        ))
+        .await;
         peer.send(&message(&Head::Cancelled { call, executed }, b"")).await;
     }
-    let reply = Head::Response { call: id, code: Code::Ok, executed };
+    let reply = Head::Response { call: id, code: Code::Ok, executed, messages: None };
     // The second one comes when its call has ended.
     peer.send(&message(&reply, b"\x0a\x02ok").repeat(2)).await;
     let reply = call_of_ours.await.expect("no panic").expect("echo");
@@ -184,7 +189,7 @@ async fn a_reply_that_does_not_decode_ends_its_call_only(fixture: Fixture) {
     ] {
         let running = tokio::spawn(client.echo(Blob::default()));
         let call = request(&mut peer).await.header.call;
-        let head = Head::Response { call, code, executed: Executed::Yes };
+        let head = Head::Response { call, code, executed: Executed::Yes, messages: None };
         peer.send(&message(&head, body)).await;
         let status = running.await.expect("no panic").expect_err("garbage");
         let expected = if code == Code::Ok { Code::Internal } else { code };
@@ -243,7 +248,7 @@ async fn the_servers_limits_are_kept(fixture: Fixture) {
         assert_eq!(frame.header.method, MethodId::NONE.0);
         assert!(matches!(frame.head(), Head::Request { path: Some(_), .. }));
         let call = frame.header.call;
-        let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
+        let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages: None };
         peer.send(&message(&head, b"")).await;
     }
     for call in calls {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbwire_core::buf::Body;
-use verbwire_core::message::{CallId, Head, Message, MethodId};
+use verbwire_core::message::{CallId, Form, Head, Message, MethodId};
 use verbwire_core::transport::{
     Announced, Connection, Flush, Incoming, LocalSide, Outgoing, Placement, PlacementHook,
     SendError, SendHints,
@@ -52,12 +52,18 @@ pub(crate) fn request(slot: u32, body: impl Into<Body>) -> Message {
         path: None,
         // Longer than a case takes: a long body that comes later is thrown away.
         timeout: Duration::from_secs(3600),
+        form: Form::Whole,
     };
     Message::with_body(head, body.into())
 }
 
 pub(crate) fn response(slot: u32, body: impl Into<Body>) -> Message {
-    let head = Head::Response { call: call(slot), code: Code::Ok, executed: Executed::Yes };
+    let head = Head::Response {
+        call: call(slot),
+        code: Code::Ok,
+        executed: Executed::Yes,
+        messages: None,
+    };
     Message::with_body(head, body.into())
 }
 

@@ -48,11 +48,13 @@ pub(super) struct Queues {
     data: VecDeque<Unit>,
     /// Bodies whose heads are sent; the next piece is the first one's.
     bulk: VecDeque<Bulk>,
+    /// Messages whose bodies go in pieces, of calls that have one in `bulk`: they have one at a time.
+    held: VecDeque<Message>,
     /// Messages in `data` whose bodies are to be written.
     to_write: usize,
     /// Messages whose bodies are being written, elsewhere.
     written: usize,
-    /// Bytes of bodies in `data` and `bulk`, and of those that are being written.
+    /// Bytes of bodies in `data`, `bulk` and `held`, and of those that are being written.
     body_bytes: usize,
     /// Short messages since the last piece.
     in_a_row: u32,
@@ -85,6 +87,7 @@ impl Queues {
             control: VecDeque::new(),
             data: VecDeque::new(),
             bulk: VecDeque::new(),
+            held: VecDeque::new(),
             to_write: 0,
             written: 0,
             body_bytes: 0,
@@ -102,7 +105,8 @@ impl Queues {
         let OutboundLimits { messages, bytes, .. } = self.limits;
         match class {
             Class::Data => {
-                let count = self.data.len() + self.bulk.len() + self.written;
+                let queued = self.data.len() + self.bulk.len() + self.held.len();
+                let count = queued + self.written;
                 count < messages && self.body_bytes < bytes
             }
             Class::Control | Class::Credit(_) => self.control.len() < messages,
@@ -121,6 +125,11 @@ impl Queues {
     /// It cannot be sent at all.
     pub(super) fn push(&mut self, message: Message) -> Result<(), Error> {
         let message = frame::sendable(message, &self.limits)?;
+        if let Head::Window { call, granted } = message.head
+            && self.renew_window(call, granted)
+        {
+            return Ok(());
+        }
         let call = message.head.call();
         let follows_own_call =
             || call.is_some() && self.data.iter().any(|unit| unit.call() == call);
@@ -135,7 +144,23 @@ impl Queues {
         Ok(())
     }
 
-    /// Gives up the call's long body: one that has not begun with its head, one of which the peer knows with
+    /// Takes the place of a WINDOW of the same call that has not gone out, if there is one.
+    fn renew_window(&mut self, call: CallId, granted: u64) -> bool {
+        let older = self.data.iter_mut().find_map(|unit| match unit {
+            Unit::Message(Message { head: Head::Window { call: of, granted }, .. })
+                if *of == call =>
+            {
+                Some(granted)
+            }
+            _ => None,
+        });
+        older.is_some_and(|older| {
+            *older = granted.max(*older);
+            true
+        })
+    }
+
+    /// Gives up the call's long bodies: those that have not begun with their heads, one of which the peer knows with
     /// ABORTED. Returns the bytes that will not be sent.
     pub(super) fn revoke(&mut self, call: CallId) -> usize {
         let limits = self.limits;
@@ -149,6 +174,11 @@ impl Queues {
                 false
             }
             _ => true,
+        });
+        self.held.retain(|message| {
+            let goes_on = message.head.call() != Some(call);
+            given_up += if goes_on { 0 } else { message.body.len() };
+            goes_on
         });
         let at = self.bulk.iter().position(|bulk| bulk.call == call);
         if let Some(bulk) = at.and_then(|at| self.bulk.remove(at)) {
@@ -222,6 +252,7 @@ impl Queues {
     /// The next whole frame in the order of data, or the head of a body that goes in pieces. The front is no message
     /// whose body is written: those were taken before.
     fn take_short(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+        self.hold_back()?;
         let class = self.data.front()?.class();
         if !may_send(class) {
             return None;
@@ -242,6 +273,27 @@ impl Queues {
         Some((class, frame))
     }
 
+    /// Moves messages from the front whose bodies would go in pieces beside another body of their call. `None` if
+    /// that brings one to the front whose body is to be written.
+    fn hold_back(&mut self) -> Option<()> {
+        let mut moved = false;
+        while let (false, Some(Unit::Message(message))) = (self.bulk.is_empty(), self.data.front())
+        {
+            if self.limits.is_written(message) {
+                return (!moved).then_some(());
+            }
+            let has_body = self.bulk.iter().any(|bulk| Some(bulk.call) == message.head.call());
+            if !has_body || !self.limits.goes_in_pieces(message) {
+                break;
+            }
+            if let Some(Unit::Message(message)) = self.data.pop_front() {
+                self.held.push_back(message);
+            }
+            moved = true;
+        }
+        Some(())
+    }
+
     /// The next piece of the body whose turn it is.
     fn take_piece(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
         if self.bulk.is_empty() || !may_send(Class::Data) {
@@ -252,7 +304,11 @@ impl Queues {
         let (call, offset) = (bulk.call, bulk.offset);
         let (frame, is_last) = Frame::piece(call, offset, &mut bulk.reader, self.limits.piece());
         self.body_bytes -= frame.body_len();
-        if !is_last {
+        if is_last {
+            let at = self.held.iter().position(|message| message.head.call() == Some(call));
+            let next = at.and_then(|at| self.held.remove(at));
+            next.into_iter().for_each(|next| self.data.push_front(Unit::Message(next)));
+        } else {
             bulk.offset += frame.header.body_len;
             self.bulk.push_back(bulk);
         }
@@ -277,7 +333,9 @@ impl OutboundLimits {
     /// Whether the body is to be written: it is long, and what its head says besides fits a frame.
     fn is_written(&self, message: &Message) -> bool {
         let (is_call, len) = match message.head {
-            Head::Request { .. } | Head::Response { .. } => (true, message.body.len()),
+            Head::Request { .. } | Head::Response { .. } | Head::Message { .. } => {
+                (true, message.body.len())
+            }
             _ => (false, 0),
         };
         is_call && len > self.in_pieces && self.goes_in_pieces(message) && {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use verbwire_core::ErrorKind;
 use verbwire_core::buf::Body;
-use verbwire_core::message::{GoAway, Head, Message, MethodId};
+use verbwire_core::message::{Form, GoAway, Head, Message, MethodId};
 use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
 use verbwire_core::transport::{Announced, Incoming, Placement, PlacementHook, SendHints};
 use verbwire_core::wire::header::Flags;
@@ -80,6 +80,7 @@ fn request(slot: u32, len: usize) -> Message {
         method: MethodId(1),
         path: None,
         timeout: Duration::from_secs(1),
+        form: Form::Whole,
     };
     Message::with_body(head, Body::from(Bytes::from(vec![7; len])))
 }
@@ -357,4 +358,65 @@ fn two_stages_deliver_everything_under_any_schedule() {
             assert_eq!(sides[1 - from].received.len(), 300, "seed {seed} stands still");
         }
     }
+}
+
+fn stream_message(number: u32, len: usize) -> Message {
+    let head = Head::Message { call: call(1), number };
+    Message::with_body(head, Body::from(Bytes::from(vec![7; len])))
+}
+
+/// Kinds with the numbers of messages, and offsets of pieces.
+fn next_of_stream(stage: &mut Outbound) -> Vec<(Kind, u32, u32)> {
+    let mut frames = Vec::new();
+    stage.next(&mut frames);
+    let of = |frame: &Frame| (frame.header.kind, frame.header.method, frame.header.aux);
+    frames.iter().map(of).collect()
+}
+
+#[test]
+fn a_stream_has_one_body_in_pieces_at_a_time_and_others_pass_it() {
+    let mut stage = outbound(windows(16, 8), 40);
+    let piece = FRAME - 40;
+    push(&mut stage, stream_message(0, piece + 1));
+    push(&mut stage, stream_message(1, piece + 1));
+    push(&mut stage, stream_message(2, 5));
+    push(&mut stage, request(2, 5));
+    let offset = u32::try_from(piece).expect("short");
+    let expected = [
+        (Kind::Message, 0, 0),
+        (Kind::Message, 2, 0),
+        (Kind::Request, 1, 0),
+        (Kind::Data, 0, 0),
+        (Kind::Data, 0, offset),
+        (Kind::Message, 1, 0),
+        (Kind::Data, 0, 0),
+        (Kind::Data, 0, offset),
+    ];
+    assert_eq!(next_of_stream(&mut stage), expected);
+}
+
+#[test]
+fn revoking_a_stream_gives_up_all_its_bodies() {
+    let mut stage = outbound(windows(1, 8), 40);
+    for number in 0..3 {
+        push(&mut stage, stream_message(number, 2 * FRAME));
+    }
+    assert_eq!(next_of_stream(&mut stage), [(Kind::Message, 0, 0)]);
+    assert_eq!(stage.revoke(call(1), Instant::now()), Revoked::Body);
+    assert_eq!(stage.queues.revoke(call(1)), 0, "nothing is left");
+}
+
+#[test]
+fn a_newer_window_takes_the_place_of_one_that_waits() {
+    let mut stage = outbound(windows(1, 8), 40);
+    push(&mut stage, request(2, 0));
+    for granted in [100, 300, 200] {
+        push(&mut stage, Message::bare(Head::Window { call: call(1), granted }));
+    }
+    assert_eq!(next(&mut stage), [(Kind::Request, 2)]);
+    stage.handle_received(Account { class: Class::Data, count: 1 }).expect("honest");
+    let mut frames = Vec::new();
+    stage.next(&mut frames);
+    let windows: Vec<_> = frames.iter().map(|frame| frame.header.time_us).collect();
+    assert_eq!(windows, [300]);
 }

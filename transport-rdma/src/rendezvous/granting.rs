@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::transport::driver::DriverSignal;
-use verbwire_core::transport::{Incoming, Outgoing, SendHints};
+use verbwire_core::transport::{Incoming, Outgoing, PlacementHook, SendHints};
 use verbwire_core::wire::status;
 use verbwire_core::{Code, Error, ErrorKind, Executed, Status};
 
@@ -33,6 +33,8 @@ pub(crate) struct Granting {
     device: Arc<Device>,
     tenant: Tenant,
     client: Client,
+    /// Told of messages of streams that find no memory.
+    placement: Arc<dyn PlacementHook>,
     /// RTSs at the desk, with what is needed when it is their turn.
     asking: Vec<Asking>,
     landing: Vec<Waiting>,
@@ -50,12 +52,18 @@ struct Waiting {
 }
 
 impl Granting {
-    pub(crate) fn new(device: Arc<Device>, tenant: Tenant, driver: &Arc<DriverSignal>) -> Self {
+    pub(crate) fn new(
+        device: Arc<Device>,
+        tenant: Tenant,
+        placement: Arc<dyn PlacementHook>,
+        driver: &Arc<DriverSignal>,
+    ) -> Self {
         let client = device.desk().sit_down(tenant, Arc::clone(driver));
         Self {
             device,
             tenant,
             client,
+            placement,
             asking: Vec::new(),
             landing: Vec::new(),
             staging: None,
@@ -153,7 +161,7 @@ impl Granting {
                     let unwanted = queue.with_staged(|staged| staged.grant(rts, region));
                     unwanted.into_iter().for_each(Region::untold);
                 }
-                Err(error) => refuse(queue, rts, &error, received),
+                Err(error) => refuse(queue, rts, &error, (&*self.placement, received)),
             }
         }
     }
@@ -193,7 +201,12 @@ impl Granting {
 }
 
 /// There is no memory for a body: its call ends with words instead.
-fn refuse(queue: &SendQueue, rts: RtsNumber, why: &PoolError, received: &mut Vec<Incoming>) {
+fn refuse(
+    queue: &SendQueue,
+    rts: RtsNumber,
+    why: &PoolError,
+    (placement, received): (&dyn PlacementHook, &mut Vec<Incoming>),
+) {
     let now = Instant::now();
     let Some(message) = queue.with_staged(|staged| staged.give_up(rts, now)) else { return };
     let words = format!("no memory to receive a message in: {why}");
@@ -209,14 +222,15 @@ fn refuse(queue: &SendQueue, rts: RtsNumber, why: &PoolError, received: &mut Vec
         Head::Response { call, executed, .. } => {
             received.push(Incoming { message: exhausted(call, words, executed) });
         }
-        _ => {}
+        // It is one of many of its call, so that this side's core has to end the call at both ends.
+        head => placement.lost(&head, &words),
     }
 }
 
 fn exhausted(call: CallId, words: String, executed: Executed) -> Message {
     let code = Code::ResourceExhausted;
     let body = status::encode(&Status::new(code, words), 0);
-    Message::with_body(Head::Response { call, code, executed }, body)
+    Message::with_body(Head::Response { call, code, executed, messages: None }, body)
 }
 
 impl Drop for Granting {

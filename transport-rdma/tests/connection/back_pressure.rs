@@ -24,7 +24,8 @@ async fn echo(end: End) {
     while let Ok(messages) = receive(&end).await {
         for message in messages {
             let call = message.head.call().expect("a request");
-            let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
+            let head =
+                Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages: None };
             let answer = Message::with_body(head, message.body);
             let (end, flush) = (end.clone(), [Flush::Now, Flush::Batch][call.slot as usize % 2]);
             // An ended connection has no one to answer.

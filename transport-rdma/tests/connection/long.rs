@@ -20,7 +20,12 @@ pub(crate) fn writes(net: &Net) -> u64 {
 }
 
 pub(crate) fn response(slot: u32, body: Bytes) -> Message {
-    let head = Head::Response { call: call(slot), code: Code::Ok, executed: Executed::Yes };
+    let head = Head::Response {
+        call: call(slot),
+        code: Code::Ok,
+        executed: Executed::Yes,
+        messages: None,
+    };
     Message::with_body(head, body.into())
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::borrow::Cow;
 use std::time::Duration;
 use verbwire_core::config::{Limits, Random};
-use verbwire_core::message::{GoAway, Head, MethodId};
+use verbwire_core::message::{Form, GoAway, Head, MethodId};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::{Announced, Outgoing, Placement, SendHints};
 use verbwire_core::wire::header::Flags;
@@ -86,12 +86,18 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
                 let call = CallId { slot, generation: 9 };
                 let head = match kind {
                     0 => Head::Cancel { call },
-                    1 => Head::Response { call, code: Code::Ok, executed: Executed::Yes },
+                    1 => Head::Response {
+                        call,
+                        code: Code::Ok,
+                        executed: Executed::Yes,
+                        messages: None,
+                    },
                     _ => Head::Request {
                         call,
                         method: MethodId(slot),
                         path: path.map(Cow::Owned),
                         timeout: Duration::from_micros(7),
+                        form: Form::Whole,
                     },
                 };
                 let body: Vec<u8> = (0..=250).cycle().skip(slot as usize).take(len).collect();
@@ -147,7 +153,8 @@ proptest! {
 
 #[test]
 fn a_stream_cut_at_any_byte_waits_and_says_where_it_was_cut() {
-    let response = Head::Response { call: CALL, code: Code::Ok, executed: Executed::Yes };
+    let response =
+        Head::Response { call: CALL, code: Code::Ok, executed: Executed::Yes, messages: None };
     let long = Body::from(Bytes::from(vec![5; 20_000]));
     let first = encode(&[Message::with_body(response.clone(), Body::from(Bytes::from("abc")))]);
     let stream = [&first[..], &encode(&[Message::with_body(response, long)])].concat();

@@ -4,7 +4,7 @@ use std::task::Wake;
 
 use bytes::Bytes;
 use verbwire_core::config::{Limits, Random};
-use verbwire_core::message::{Head, MethodId};
+use verbwire_core::message::{Form, Head, MethodId};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::SendHints;
 use verbwire_core::wire::HEADER_LEN;
@@ -31,6 +31,7 @@ fn request(slot: u32, len: usize) -> Outgoing {
         method: MethodId(1),
         path: None,
         timeout: std::time::Duration::from_secs(1),
+        form: Form::Whole,
     };
     Outgoing {
         message: Message::with_body(head, Body::from(Bytes::from(vec![0; len]))),
@@ -174,4 +175,39 @@ fn long_bodies_wait_for_the_long_ones_before_and_short_messages_do_not() {
     push(&mut outbound, 2, FRAME);
     assert_eq!(outbound.revoke(call(1)), Revoked::Aborted);
     assert!(!outbound.wait(&Arc::new(Nobody).into()));
+}
+
+fn stream_message(number: u32, len: usize) -> Outgoing {
+    let head = Head::Message { call: call(1), number };
+    let body = Body::from(Bytes::from(vec![0; len]));
+    Outgoing { message: Message::with_body(head, body), hints: SendHints::default() }
+}
+
+#[test]
+fn a_stream_has_one_body_in_pieces_at_a_time_and_short_messages_pass_it() {
+    let (none, last, follows) = (Flags::default(), Flags::LAST, Flags::BODY_FOLLOWS);
+    let mut outbound = outbound(1 << 20);
+    for (number, len) in [(0, FRAME + 1), (1, FRAME + 2), (2, 7)] {
+        outbound.push(stream_message(number, len)).expect("room");
+    }
+    let first = [(1, 0, 4097, follows), (1, 0, 7, none), (1, 0, 4096, none)];
+    assert_eq!(next_frames(&mut outbound), first);
+    assert_eq!(next_frames(&mut outbound), [(1, 4096, 1, last), (1, 0, 4098, follows)]);
+    assert_eq!(next_frames(&mut outbound), [(1, 0, 4096, none)]);
+    assert_eq!(next_frames(&mut outbound), [(1, 4096, 2, last)]);
+    assert!(outbound.is_empty());
+    assert_eq!(outbound.bulk_bytes, 0);
+}
+
+#[test]
+fn revoking_a_stream_gives_up_all_its_bodies() {
+    let mut outbound = outbound(1 << 20);
+    for number in 0..3 {
+        outbound.push(stream_message(number, FRAME + 1)).expect("room");
+    }
+    next_frames(&mut outbound);
+    assert_eq!(outbound.revoke(call(1)), Revoked::Aborted);
+    assert_eq!(next_frames(&mut outbound), [(1, 4096, 0, Flags::ABORTED)]);
+    assert!(outbound.is_empty());
+    assert_eq!(outbound.bulk_bytes, 0);
 }

@@ -31,12 +31,13 @@ fn later() -> Instant {
 }
 
 fn reply(call: CallId) -> Message {
-    let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes };
+    let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages: None };
     Message::with_body(head, Bytes::from_static(b"reply").into())
 }
 
 fn failure(call: CallId) -> Message {
-    let head = Head::Response { call, code: Code::NotFound, executed: Executed::Yes };
+    let head =
+        Head::Response { call, code: Code::NotFound, executed: Executed::Yes, messages: None };
     Message::with_body(head, wire::status::encode(&Status::not_found("no block 7"), 0))
 }
 
@@ -225,7 +226,12 @@ fn the_servers_words_about_a_violation_end_the_connection() {
 fn a_refused_request_need_not_be_sent_to_its_end() {
     let mut calls = ClientCalls::default();
     let call = begin(&mut calls, later());
-    let head = Head::Response { call, code: Code::ResourceExhausted, executed: Executed::No };
+    let head = Head::Response {
+        call,
+        code: Code::ResourceExhausted,
+        executed: Executed::No,
+        messages: None,
+    };
     let delivered = calls.handle_message(Message::bare(head)).expect("valid");
     assert_eq!(delivered.revoke, Some(call));
     assert_eq!(calls.handle_message(reply(call)).expect("late").revoke, None);
@@ -236,8 +242,13 @@ fn messages_that_only_clients_send_are_violations() {
     let mut calls = ClientCalls::default();
     let call = CallId { slot: 0, generation: 0 };
     assert!(calls.handle_message(Message::bare(Head::Cancel { call })).is_err());
-    let head =
-        Head::Request { call, method: MethodId(1), path: None, timeout: Duration::from_secs(1) };
+    let head = Head::Request {
+        call,
+        method: MethodId(1),
+        path: None,
+        timeout: Duration::from_secs(1),
+        form: crate::message::Form::Whole,
+    };
     assert!(calls.handle_message(Message::bare(head)).is_err());
 }
 

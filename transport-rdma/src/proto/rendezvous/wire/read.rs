@@ -59,6 +59,7 @@ impl HeadExtras {
             Kind::Request => &[FIN, GRANT],
             Kind::Response if self.rts.is_some() => &[RTS, GRANT_ID],
             Kind::Response => &[FIN, GRANT_ID],
+            Kind::Message => &[RTS],
             Kind::Cts => &[RTS, GRANT],
             Kind::Fin => &[FIN],
             _ => &[],
