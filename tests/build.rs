@@ -2,5 +2,6 @@
 
 fn main() -> Result<(), verbwire_codegen::Error> {
     verbwire_codegen::compile_protos("proto/conformance.proto")?;
+    verbwire_codegen::compile_protos("proto/context.proto")?;
     verbwire_codegen::compile_protos("../examples/proto/helloworld.proto")
 }

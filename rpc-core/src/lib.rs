@@ -3,6 +3,7 @@
 //!
 //! * [`Channel`] and [`Call`]: a client's side of calls; [`Server`]: the other side.
 //! * [`Request`], [`Response`], [`Status`]: what handlers and callers see.
+//! * [`metadata`]: what they say besides their messages.
 //! * [`transport`]: the seam that transports implement, and the in-process transport `mem://`.
 //! * [`wire`]: the bytes of headers, TLVs and HELLO, shared by all byte transports.
 //! * [`proto`]: the rules of calls as state machines without sockets, clocks or tasks.
@@ -21,6 +22,7 @@ pub mod codec;
 pub mod config;
 mod error;
 pub mod message;
+pub mod metadata;
 pub mod proto;
 mod request;
 pub mod server;

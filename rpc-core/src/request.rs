@@ -6,10 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::buf::Buffer;
-use crate::server::too_large;
+use crate::metadata::{self, MetadataMap};
+use crate::server::{too_large, too_much_metadata};
 use crate::status::{Executed, Status};
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{Path, Transport};
+use crate::wire::metadata::Block;
 
 /// A request: on the client a message with options, in a handler a message with where it came from.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub struct Request<T> {
     timeout: Option<Duration>,
     expected_reply: Option<u64>,
     received: Option<Received>,
+    /// Boxed, because most requests have none, and all are moved.
+    metadata: Option<Box<MetadataMap>>,
 }
 
 /// What a server knows of a request.
@@ -43,6 +47,8 @@ pub(crate) struct ConnectionOrigin {
     pub(crate) pressure: PressureWatch,
     /// Longest reply that the client accepts.
     pub(crate) max_reply: usize,
+    /// Longest metadata that it accepts.
+    pub(crate) max_metadata: usize,
 }
 
 impl ConnectionOrigin {
@@ -53,12 +59,21 @@ impl ConnectionOrigin {
         }
         Err(too_large("reply", len, self.max_reply, "client").with_executed(Executed::Yes))
     }
+
+    /// Refuses metadata of a reply that the client would refuse.
+    pub(crate) fn check_metadata(&self, len: usize) -> Result<(), Status> {
+        if len <= self.max_metadata {
+            return Ok(());
+        }
+        Err(too_much_metadata("reply", len, self.max_metadata, "client")
+            .with_executed(Executed::Yes))
+    }
 }
 
 impl<T> Request<T> {
     /// A request without options: the channel's default timeout applies.
     pub fn new(message: T) -> Self {
-        Self { message, timeout: None, expected_reply: None, received: None }
+        Self { message, timeout: None, expected_reply: None, received: None, metadata: None }
     }
 
     /// The message.
@@ -78,8 +93,8 @@ impl<T> Request<T> {
 
     /// Another message with the same options and origin.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Request<U> {
-        let Self { message, timeout, expected_reply, received } = self;
-        Request { message: change(message), timeout, expected_reply, received }
+        let Self { message, timeout, expected_reply, received, metadata } = self;
+        Request { message: change(message), timeout, expected_reply, received, metadata }
     }
 
     /// Another message with the same options and origin, unless `change` fails.
@@ -87,8 +102,8 @@ impl<T> Request<T> {
         self,
         change: impl FnOnce(T) -> Result<U, E>,
     ) -> Result<Request<U>, E> {
-        let Self { message, timeout, expected_reply, received } = self;
-        Ok(Request { message: change(message)?, timeout, expected_reply, received })
+        let Self { message, timeout, expected_reply, received, metadata } = self;
+        Ok(Request { message: change(message)?, timeout, expected_reply, received, metadata })
     }
 
     /// Sets how long the call may take, from the moment the client method is called.
@@ -113,6 +128,16 @@ impl<T> Request<T> {
     /// The length of the reply, if one was set.
     pub fn expected_reply(&self) -> Option<u64> {
         self.expected_reply
+    }
+
+    /// What the caller says besides the message.
+    pub fn metadata(&self) -> &MetadataMap {
+        self.metadata.as_deref().unwrap_or(&metadata::EMPTY)
+    }
+
+    /// The same, to change it. It goes out with the request; the server's `max_metadata_size` bounds it.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        self.metadata.get_or_insert_default()
     }
 
     /// In a handler: when the call must be done. `None` on a request that was not received.
@@ -161,8 +186,18 @@ impl<T> Request<T> {
         }
     }
 
-    pub(crate) fn received(message: T, received: Received) -> Self {
-        Self { message, timeout: None, expected_reply: None, received: Some(received) }
+    pub(crate) fn received(
+        message: T,
+        received: Received,
+        metadata: Option<Box<MetadataMap>>,
+    ) -> Self {
+        let received = Some(received);
+        Self { message, timeout: None, expected_reply: None, received, metadata }
+    }
+
+    /// Takes the metadata out.
+    pub(crate) fn take_metadata(&mut self) -> Option<Box<MetadataMap>> {
+        self.metadata.take()
     }
 }
 
@@ -179,12 +214,14 @@ impl std::fmt::Debug for Origin {
 #[derive(Debug)]
 pub struct Response<T> {
     message: T,
+    /// Boxed, because most replies have none, and all are moved.
+    metadata: Option<Box<Block>>,
 }
 
 impl<T> Response<T> {
     /// A response with this message.
     pub fn new(message: T) -> Self {
-        Self { message }
+        Self { message, metadata: None }
     }
 
     /// The message.
@@ -202,9 +239,38 @@ impl<T> Response<T> {
         &mut self.message
     }
 
+    /// What the handler says when its reply begins.
+    pub fn metadata(&self) -> &MetadataMap {
+        self.metadata.as_ref().map_or(&metadata::EMPTY, |block| &block.headers)
+    }
+
+    /// The same, to change it. The client's `max_metadata_size` bounds it, together with the trailers.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.metadata.get_or_insert_default().headers
+    }
+
+    /// What the handler says when its reply ends.
+    pub fn trailers(&self) -> &MetadataMap {
+        self.metadata.as_ref().map_or(&metadata::EMPTY, |block| &block.trailers)
+    }
+
+    /// The same, to change it.
+    pub fn trailers_mut(&mut self) -> &mut MetadataMap {
+        &mut self.metadata.get_or_insert_default().trailers
+    }
+
+    /// The message, and what is said besides it.
+    pub(crate) fn into_parts(self) -> (T, Option<Box<Block>>) {
+        (self.message, self.metadata)
+    }
+
+    pub(crate) fn with_block(message: T, metadata: Option<Box<Block>>) -> Self {
+        Self { message, metadata }
+    }
+
     /// Another message.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Response<U> {
-        Response { message: change(self.message) }
+        Response { message: change(self.message), metadata: self.metadata }
     }
 }
 

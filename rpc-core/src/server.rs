@@ -21,4 +21,4 @@ pub use builder::{Builder, Server};
 pub use serving::Bound;
 
 pub(crate) use handler::Handler;
-pub(crate) use size::too_large;
+pub(crate) use size::{too_large, too_much_metadata};

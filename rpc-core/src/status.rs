@@ -13,6 +13,8 @@ use bytes::Bytes;
 
 pub use code::Code;
 
+use crate::metadata::MetadataMap;
+
 /// Whether the handler of a call ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Executed {
@@ -36,6 +38,7 @@ struct Inner {
     message: String,
     details: Bytes,
     source: Option<crate::Error>,
+    metadata: MetadataMap,
 }
 
 impl Status {
@@ -49,6 +52,7 @@ impl Status {
             message: message.into(),
             details: Bytes::new(),
             source: None,
+            metadata: MetadataMap::new(),
         }))
     }
 
@@ -73,6 +77,27 @@ impl Status {
         self
     }
 
+    /// Says this besides, to the caller: the trailers of a call that failed.
+    ///
+    /// Metadata beyond the client's `max_metadata_size` is left out; the message then says so.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: MetadataMap) -> Self {
+        self.0.metadata = metadata;
+        self
+    }
+
+    /// The same status with another code.
+    pub(crate) fn with_code(mut self, code: Code) -> Self {
+        self.0.code = code;
+        self
+    }
+
+    /// The same status with another message.
+    pub(crate) fn with_message(mut self, message: String) -> Self {
+        self.0.message = message;
+        self
+    }
+
     /// The gRPC code.
     pub fn code(&self) -> Code {
         self.0.code
@@ -86,6 +111,16 @@ impl Status {
     /// Details bytes; empty where there are none.
     pub fn details(&self) -> &Bytes {
         &self.0.details
+    }
+
+    /// What the handler said besides, in headers and trailers.
+    pub fn metadata(&self) -> &MetadataMap {
+        &self.0.metadata
+    }
+
+    /// The same, to change it.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.0.metadata
     }
 
     /// Whether the handler ran. `No` means that repeating the call is safe.
@@ -146,6 +181,9 @@ impl fmt::Debug for Status {
             .field("executed", &self.executed());
         if !self.details().is_empty() {
             out.field("details_len", &self.details().len());
+        }
+        if !self.metadata().is_empty() {
+            out.field("metadata", self.metadata());
         }
         if let Some(source) = &self.0.source {
             out.field("source", source);

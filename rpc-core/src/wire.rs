@@ -1,18 +1,21 @@
 //! The wire format that byte transports share; `docs/wire.md` is its specification.
 //!
 //! One file per part: [`hello`] (the first bytes of a connection), [`header`] (the fixed 40 bytes before
-//! everything else), [`tlv`] (extensions), [`head`] (message heads to and from both), [`status`] (the body
-//! of a failed RESPONSE). All of it is pure: bytes in, values out. Every length is checked before it is
+//! everything else), [`tlv`] (extensions), [`head`] (message heads to and from both), [`metadata`] (what is
+//! said besides), [`status`] (the body of a failed RESPONSE). All of it is pure: bytes in, values out. Every length is checked before it is
 //! believed, and no input can panic.
 
 pub mod head;
 pub mod header;
 pub mod hello;
+pub mod metadata;
 pub mod status;
 pub mod tlv;
 
 pub use header::{HEADER_LEN, Header, Kind};
 pub use hello::Hello;
+
+use crate::metadata::MetadataError;
 
 /// Bytes from a peer that do not follow the wire format, or are beyond a limit of this side.
 ///
@@ -79,6 +82,24 @@ pub enum WireError {
     /// A TLV whose value is not what its type asks for.
     #[error("TLV 0x{0:04x} has a malformed value")]
     TlvValue(u16),
+    /// A metadata block whose lengths do not add up.
+    #[error("metadata at byte {at} needs {needs} bytes, {left} are left")]
+    MetadataLength {
+        /// Offset of the entry in the block.
+        at: usize,
+        /// Bytes that the entry announces, its lengths included.
+        needs: usize,
+        /// Bytes left in the block.
+        left: usize,
+    },
+    /// An entry that cannot be metadata.
+    #[error("metadata at byte {at}: {error}")]
+    Metadata {
+        /// Offset of the entry in the block.
+        at: usize,
+        /// What is wrong with it.
+        error: MetadataError,
+    },
     /// A field with a value outside its range.
     #[error("{field} is {value}, {expected}")]
     Field {

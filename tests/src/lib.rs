@@ -5,6 +5,7 @@
 //! * [`mod@case`]: what a case is, and what it may need of a transport.
 //! * [`fixture`]: servers and clients of one case; [`doomed`]: servers that die; [`island`]: runtimes that
 //!   freeze and end.
+//! * [`context`]: the service of cases about metadata and what else surrounds a call.
 //! * [`service`]: the services that cases call, and the witness of what their handlers did.
 //! * [`runner`] and [`table`]: run all cases over all transports and write the table.
 //! * [`raw`], [`raw_rdma`] and [`spy`]: peers that keep to no rule, and what a server says of them.
@@ -16,6 +17,7 @@
 
 pub mod backends;
 pub mod case;
+pub mod context;
 pub mod doomed;
 pub mod fixture;
 pub mod island;

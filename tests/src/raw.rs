@@ -239,6 +239,20 @@ pub fn request(call: CallId, path: &str, timeout: Duration, body: &[u8]) -> Vec<
     message(&head, body)
 }
 
+/// The same frame with a metadata block behind its TLVs.
+pub fn with_metadata(frame: &[u8], block: &[u8]) -> Vec<u8> {
+    let (header, behind) = frame.split_first_chunk().expect("a frame");
+    let mut header = Header::decode(header).expect("a frame");
+    header.metadata_len = u32::try_from(block.len()).expect("the suite's metadata is short");
+    let (tlvs, body) = behind.split_at(usize::from(header.tlv_len));
+    [&header.encode()[..], tlvs, block, body].concat()
+}
+
+/// An entry of a metadata block with whatever lengths it claims.
+pub fn metadata_entry(key_len: u16, value_len: u32, behind: &[u8]) -> Vec<u8> {
+    [&key_len.to_le_bytes()[..], &value_len.to_le_bytes()[..], behind].concat()
+}
+
 /// A frame with TLVs that its header counts, and nothing behind them.
 pub fn with_tlvs(mut header: Header, tlvs: &[u8]) -> Vec<u8> {
     header.tlv_len = u16::try_from(tlvs.len()).expect("the suite's TLVs are short");

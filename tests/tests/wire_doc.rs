@@ -15,7 +15,8 @@ use verbwire_core::codec::{Codec, Prost};
 use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::hello::PREFIX_LEN;
-use verbwire_core::wire::{Header, Hello, Kind, head, status};
+use verbwire_core::wire::metadata::Block;
+use verbwire_core::wire::{HEADER_LEN, Header, Hello, Kind, head, status};
 use verbwire_rdma::memory::Rkey;
 use verbwire_rdma::proto::rendezvous::wire::{
     Crc, Fin, Frame, Grant, GrantId, HeadExtras, Name, Names, Place, RtsNumber,
@@ -47,6 +48,7 @@ fn encoded() -> BTreeMap<&'static str, Bytes> {
                 status::encode(&Status::not_found("no block 7"), 4096),
             ),
         ),
+        ("response-metadata", with_metadata()),
         ("cancel", frame(&Head::Cancel { call: OTHER }, Body::new())),
         ("cancelled", frame(&cancelled(), Body::new())),
         ("goaway", frame(&go_away(), Body::new())),
@@ -124,6 +126,18 @@ fn frame(head: &Head, body: Body) -> Bytes {
     head::encode_tlvs(head, &mut bytes);
     bytes.extend_from_slice(&body);
     bytes.freeze()
+}
+
+fn with_metadata() -> Bytes {
+    let mut block = Block::default();
+    block.headers.insert("lang", "de".parse().expect("text")).expect("a key");
+    block.trailers.insert_bin("sum-bin", vec![1, 0xff].into()).expect("a key");
+    let metadata = block.encode();
+    let whole = frame(&response(Code::Ok), Bytes::from_static(b"x").into());
+    let (header, body) = whole.split_at(HEADER_LEN);
+    let mut header = BytesMut::from(header);
+    header[28] = u8::try_from(metadata.len()).expect("short");
+    [&header[..], &metadata, body].concat().into()
 }
 
 fn data(flags: Flags, offset: u32, piece: &[u8]) -> Bytes {

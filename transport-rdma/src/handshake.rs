@@ -32,15 +32,21 @@ pub(crate) enum Side {
 /// be sent.
 pub(crate) fn announce(mut hello: Hello, config: &RdmaConfig) -> Hello {
     let cut = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    let metadata = config.eager_len - HEADER_LEN - TLV_HEADER_LEN - MAX_PATH;
-    hello.max_metadata_size = hello.max_metadata_size.min(cut(metadata));
+    hello.max_metadata_size = hello.max_metadata_size.min(metadata_beside(cut(config.eager_len)));
     hello.data_window = config.data_window;
     hello.control_window = config.control_window;
     hello.receive_len = cut(config.eager_len);
     hello
 }
 
-/// Exchanges HELLO on a connection that stands; returns the peer's.
+/// Metadata that a frame of `len` bytes has room for beside a header and the longest path.
+fn metadata_beside(len: u32) -> u32 {
+    const HEAD: usize = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH;
+    len.saturating_sub(u32::try_from(HEAD).expect("a few hundred bytes"))
+}
+
+/// Exchanges HELLO on a connection that stands; returns the peer's, with no more metadata than this side's own
+/// buffers can send.
 ///
 /// # Errors
 ///
@@ -61,8 +67,10 @@ pub(crate) async fn exchange(
         if side == Side::Connecting {
             endpoint.send_hello(&local.encode_framed())?;
         }
-        let hello = poll_fn(|cx| poll_hello(endpoint, peer, cx)).await?;
+        let mut hello = poll_fn(|cx| poll_hello(endpoint, peer, cx)).await?;
         check(&hello)?;
+        let sendable = metadata_beside(local.receive_len);
+        hello.max_metadata_size = hello.max_metadata_size.min(sendable);
         if side == Side::Accepting {
             endpoint.send_hello(&local.encode_framed())?;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
 use verbwire_core::transport::{Announced, Placement, PlacementHook};
-use verbwire_core::wire::Hello;
+use verbwire_core::wire::{Hello, metadata};
 
 use crate::decoder::FrameDecoder;
 
@@ -38,8 +38,13 @@ pub fn decode(data: &[u8]) {
         FrameDecoder::new(InboundLimits::new(&hello, &hello), Arc::new(LandingPool::new(0)));
     let mut received = Vec::new();
     for (index, read) in stream.chunks(usize::from(seed) * 16 + 1).enumerate() {
+        let before = received.len();
         if decoder.append(read, &Parity, &mut received).is_err() {
             return;
+        }
+        for incoming in &received[before..] {
+            // The core looks at metadata next; most of what the fuzzer makes is none.
+            let _is_none = metadata::decode(incoming.message.metadata.clone()).is_err();
         }
         if index == usize::from(seed % 8) {
             let revoked = received.iter().find_map(|incoming| incoming.message.head.call());

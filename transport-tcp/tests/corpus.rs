@@ -42,11 +42,13 @@ fn first_request() -> Vec<u8> {
         form: Form::Whole,
     };
     let mut header = head::header(&head);
-    header.metadata_len = 3;
+    let metadata = b"\x04\0\x02\0\0\0langde\x07\0\x01\0\0\0sum-bin\xff";
+    header.metadata_len = u32::try_from(metadata.len()).expect("short");
     header.body_len = 5;
     let mut behind = Vec::new();
     head::encode_tlvs(&head, &mut behind);
-    behind.extend(b"md.world");
+    behind.extend(metadata);
+    behind.extend(b"world");
     frame(header, &behind)
 }
 

@@ -60,6 +60,13 @@ impl Endpoint {
         self
     }
 
+    /// Longest metadata of a reply or status that is accepted, in bytes. 16 KiB; over RDMA at most what a
+    /// receive has room for beside a head.
+    pub fn max_metadata_size(mut self, bytes: usize) -> Self {
+        self.config.limits.max_metadata_size = bytes;
+        self
+    }
+
     /// Where ids come from; a seeded generator repeats a run exactly.
     pub fn random(mut self, random: Random) -> Self {
         self.config.random = random;

@@ -34,6 +34,7 @@ mod transports;
 pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
 pub use verbwire_core::config;
+pub use verbwire_core::metadata;
 pub use verbwire_core::server::Bound;
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{

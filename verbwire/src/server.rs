@@ -36,6 +36,12 @@ impl Builder {
         Self(self.0.max_message_size(bytes))
     }
 
+    /// Longest metadata of a request that is accepted, in bytes. 16 KiB; over RDMA at most what a receive has
+    /// room for beside a request's head.
+    pub fn max_metadata_size(self, bytes: usize) -> Self {
+        Self(self.0.max_metadata_size(bytes))
+    }
+
     /// Calls at a time on one connection, 1 to 65,536. 1024; a client's further calls wait there.
     pub fn max_concurrent_calls(self, calls: u32) -> Self {
         Self(self.0.max_concurrent_calls(calls))

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use super::cancel::{CancelHandle, Flag};
 use super::in_process::InProcessCall;
 use super::remote::RemoteCall;
-use crate::buf::Body;
 use crate::codec::{Codec, Prost};
+use crate::proto::client::Outcome;
 use crate::request::Response;
 use crate::status::{Executed, Status};
 
@@ -57,7 +57,7 @@ impl<Reply> Call<Reply> {
         CancelHandle::new(Arc::clone(self.cancel.get_or_insert_default()))
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let cancelled = self.cancel.as_ref().is_some_and(|flag| flag.is_asked(cx.waker()));
         match &mut self.kind {
             Kind::Failed(status) => {
@@ -82,10 +82,10 @@ where
     type Output = Result<Response<Reply>, Status>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let body = std::task::ready!(self.poll_body(cx))?;
+        let (body, metadata) = std::task::ready!(self.poll_outcome(cx))?.into_parts();
         let reply: Result<Reply, Status> = Prost.decode(body);
         Poll::Ready(match reply {
-            Ok(reply) => Ok(Response::new(reply)),
+            Ok(reply) => Ok(Response::with_block(reply, metadata)),
             Err(status) => Err(status.with_executed(Executed::Yes)),
         })
     }

@@ -10,12 +10,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::link::expired_before_sending;
 use crate::buf::Body;
+use crate::metadata::MetadataMap;
+use crate::proto::client::Outcome;
 use crate::request::{Origin, Received, Request};
 use crate::server::Handler;
 use crate::service::Service;
 use crate::status::{Executed, Status};
 
-/// A future of a reply's body.
+/// A future of a reply, its body not decoded.
 pub(super) struct InProcessCall {
     stage: Stage,
     deadline: Instant,
@@ -29,6 +31,7 @@ enum Stage {
         service: Arc<dyn Service>,
         method: usize,
         body: Body,
+        metadata: Option<Box<MetadataMap>>,
     },
     Running(Handler),
     Over,
@@ -39,9 +42,10 @@ impl InProcessCall {
         service: Arc<dyn Service>,
         method: usize,
         body: Body,
+        metadata: Option<Box<MetadataMap>>,
         deadline: Instant,
     ) -> Self {
-        Self { stage: Stage::Ready { service, method, body }, deadline, timer: None }
+        Self { stage: Stage::Ready { service, method, body, metadata }, deadline, timer: None }
     }
 
     /// Ends the call; its handler is dropped.
@@ -51,7 +55,7 @@ impl InProcessCall {
         Status::cancelled("the call was cancelled by its caller").with_executed(executed)
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         if matches!(self.stage, Stage::Ready { .. }) {
             if Instant::now() >= self.deadline {
                 self.stage = Stage::Over;
@@ -77,11 +81,11 @@ impl InProcessCall {
     }
 
     fn enter(&mut self) {
-        if let Stage::Ready { service, method, body } =
+        if let Stage::Ready { service, method, body, metadata } =
             std::mem::replace(&mut self.stage, Stage::Over)
         {
             let received = Received { deadline: self.deadline, origin: Origin::InProcess };
-            let request = Request::received(body, received);
+            let request = Request::received(body, received, metadata);
             self.stage = Stage::Running(Handler::enter(&*service, method, request));
         }
     }

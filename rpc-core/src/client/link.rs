@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
@@ -41,6 +42,7 @@ pub(super) struct Shared {
     /// Slots that the peer still allows. Fair, so that no caller starves.
     free_slots: Semaphore,
     peer_max_message_size: usize,
+    peer_max_metadata_size: usize,
 }
 
 /// A request that has not been handed to the transport.
@@ -48,6 +50,8 @@ pub(super) struct Unsent {
     pub(super) method: MethodId,
     pub(super) path: &'static str,
     pub(super) body: Body,
+    /// Encoded; empty if there is none.
+    pub(super) metadata: Bytes,
     pub(super) deadline: Instant,
     /// See [`SendHints`].
     pub(super) expected_reply: Option<u64>,
@@ -56,7 +60,7 @@ pub(super) struct Unsent {
 /// Why a call did not begin at once.
 pub(super) enum NotStarted {
     /// It has to wait for a slot or for room in the send queue.
-    Wait(Unsent),
+    Wait(Box<Unsent>),
     /// It cannot begin.
     Failed(Status),
 }
@@ -76,6 +80,7 @@ impl Link {
             connection,
             free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
+            peer_max_metadata_size: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
         });
         let methods = Mutex::new(MethodNumbers::new(peer.max_interned_methods));
         Self { shared, transport, methods, default_timeout }
@@ -166,10 +171,20 @@ impl Shared {
             .with_executed(Executed::No))
     }
 
+    /// Refuses metadata that the peer would refuse.
+    pub(super) fn check_metadata(&self, len: usize) -> Result<(), Status> {
+        if len <= self.peer_max_metadata_size {
+            return Ok(());
+        }
+        let max = self.peer_max_metadata_size;
+        Err(crate::server::too_much_metadata("request", len, max, "server")
+            .with_executed(Executed::No))
+    }
+
     fn start(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
         match self.free_slots.try_acquire() {
             Ok(slot) => slot.forget(),
-            Err(_) => return Err(NotStarted::Wait(unsent)),
+            Err(_) => return Err(NotStarted::Wait(Box::new(unsent))),
         }
         let started = self.start_in_slot(unsent, waker);
         if started.is_err() {
@@ -179,7 +194,7 @@ impl Shared {
     }
 
     fn start_in_slot(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
-        let Unsent { method, path, body, deadline, expected_reply } = unsent;
+        let Unsent { method, path, body, metadata, deadline, expected_reply } = unsent;
         let timeout = deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
             return Err(NotStarted::Failed(expired_before_sending()));
@@ -198,7 +213,7 @@ impl Shared {
         };
         let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
         let hints = SendHints::flush(flush).expecting(expected_reply);
-        let outgoing = Outgoing { message: Message::with_body(head, body), hints };
+        let outgoing = Outgoing { message: Message { head, metadata, body }, hints };
         match self.connection.try_send(outgoing) {
             Ok(()) => {
                 if begun.timer == Timer::Rearm {
@@ -209,13 +224,14 @@ impl Shared {
             Err(error) => {
                 self.table.with(|calls| calls.handle_not_sent(call));
                 Err(match error {
-                    SendError::Full(outgoing) => NotStarted::Wait(Unsent {
+                    SendError::Full(outgoing) => NotStarted::Wait(Box::new(Unsent {
                         method,
                         path,
                         body: outgoing.message.body,
+                        metadata: outgoing.message.metadata,
                         deadline,
                         expected_reply,
-                    }),
+                    })),
                     SendError::Closed(cause) => NotStarted::Failed(cause.to_status(Executed::No)),
                 })
             }
@@ -236,7 +252,7 @@ impl Shared {
                     std::mem::forget(slot);
                     return Ok(call);
                 }
-                Err(NotStarted::Wait(again)) => unsent = again,
+                Err(NotStarted::Wait(again)) => unsent = *again,
                 Err(NotStarted::Failed(status)) => return Err(status),
             }
         }

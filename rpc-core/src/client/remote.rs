@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::link::{Link, NotStarted, Unsent};
-use crate::buf::Body;
 use crate::message::CallId;
+use crate::proto::client::Outcome;
 use crate::status::{Executed, Status};
 use crate::transport::BoxFuture;
 
-/// A future of a reply's body. Dropped while it runs, it cancels the call.
+/// A future of a reply, its body not decoded. Dropped while it runs, it cancels the call.
 pub(super) struct RemoteCall {
     link: Arc<Link>,
     stage: Stage,
@@ -56,7 +56,7 @@ impl RemoteCall {
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             let begun = match &mut self.stage {
                 Stage::Begun(call, _) => {
@@ -69,7 +69,7 @@ impl RemoteCall {
                     Ok(call) => Ok(call),
                     Err(NotStarted::Failed(status)) => Err(status),
                     Err(NotStarted::Wait(unsent)) => {
-                        let waiting = Arc::clone(&self.link).start_later(unsent);
+                        let waiting = Arc::clone(&self.link).start_later(*unsent);
                         self.stage = Stage::Queued(Box::pin(waiting));
                         continue;
                     }

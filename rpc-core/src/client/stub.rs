@@ -1,7 +1,6 @@
 //! What generated clients are made of.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -13,11 +12,13 @@ use super::methods::ServiceNumbers;
 use super::remote::RemoteCall;
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
+use crate::metadata::MetadataMap;
 use crate::proto::deadlines::deadline_after;
 use crate::request::Request;
 use crate::service::{Service, ServiceDescriptor};
 use crate::status::{Executed, Status};
 use crate::wire::head::MAX_PATH;
+use crate::wire::metadata;
 
 /// A channel with the methods of one service.
 #[derive(Debug, Clone)]
@@ -48,14 +49,14 @@ impl Client {
     /// # Panics
     ///
     /// If the service has no such method.
-    pub fn unary<Req, Rep>(&self, method: usize, request: Request<Req>) -> Call<Rep>
+    pub fn unary<Req, Rep>(&self, method: usize, mut request: Request<Req>) -> Call<Rep>
     where
         Prost: Codec<Req>,
     {
         let body = Prost.encode(request.get_ref());
         let started = match &self.channel.0 {
             Way::Link(link) => self.remote(link, method, &request, body),
-            Way::InProcess(service) => self.in_process(service, method, request.timeout(), body),
+            Way::InProcess(service) => self.in_process(service, method, &mut request, body),
         };
         Call::new(started.unwrap_or_else(|status| Kind::Failed(Some(status))))
     }
@@ -71,22 +72,25 @@ impl Client {
         let path = descriptor.path;
         check_path(path)?;
         link.shared().check_size(body.len())?;
+        let metadata = metadata::encode(request.metadata(), &MetadataMap::new());
+        link.shared().check_metadata(metadata.len())?;
         let timeout = request.timeout().unwrap_or(link.default_timeout());
         let unsent = Unsent {
             method: self.numbers.method(method),
             path,
             body,
+            metadata,
             deadline: deadline_after(Instant::now(), timeout),
             expected_reply: request.expected_reply().or(descriptor.expected_reply_size),
         };
         Ok(Kind::Remote(RemoteCall::new(Arc::clone(link), unsent)))
     }
 
-    fn in_process(
+    fn in_process<Req>(
         &self,
         service: &Arc<dyn Service>,
         method: usize,
-        timeout: Option<Duration>,
+        request: &mut Request<Req>,
         body: Body,
     ) -> Result<Kind, Status> {
         let (offered, path) = (service.descriptor(), self.service.methods[method].path);
@@ -97,8 +101,11 @@ impl Client {
             );
             return Err(Status::unimplemented(message).with_executed(Executed::No));
         }
-        let deadline = deadline_after(Instant::now(), timeout.unwrap_or(IN_PROCESS_TIMEOUT));
-        Ok(Kind::InProcess(InProcessCall::new(Arc::clone(service), method, body, deadline)))
+        let timeout = request.timeout().unwrap_or(IN_PROCESS_TIMEOUT);
+        let deadline = deadline_after(Instant::now(), timeout);
+        let (service, metadata) = (Arc::clone(service), request.take_metadata());
+        let call = InProcessCall::new(service, method, body, metadata, deadline);
+        Ok(Kind::InProcess(call))
     }
 }
 

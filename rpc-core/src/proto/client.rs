@@ -23,11 +23,13 @@ use super::deadlines::{Deadlines, Timer};
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, GoAway, Head, Message, MethodId};
+use crate::request::Response;
 use crate::status::{Code, Executed, Status};
-use crate::wire;
+use crate::wire::metadata::Block;
+use crate::wire::{self, WireError};
 
-/// How a call ended: the body of the reply, or a status.
-pub type Outcome = Result<Body, Status>;
+/// How a call ended: a reply, or a status.
+pub type Outcome = Result<Response<Body>, Status>;
 
 /// All calls of one connection, seen from the caller.
 #[derive(Debug, Default)]
@@ -206,9 +208,15 @@ impl ClientCalls {
         match message.head {
             Head::Response { call, code, executed, .. } => {
                 self.learn(call);
+                let block = match message.metadata.is_empty() {
+                    true => None,
+                    false => {
+                        Some(Box::new(wire::metadata::decode(message.metadata).map_err(fault)?))
+                    }
+                };
                 let outcome = match code {
-                    Code::Ok => Ok(message.body),
-                    _ => Err(wire::status::decode(code, executed, message.body)),
+                    Code::Ok => Ok(Response::with_block(message.body, block)),
+                    _ => Err(failed(wire::status::decode(code, executed, message.body), block)),
                 };
                 // A handler runs once the whole request is there, so only a refusal can overtake it.
                 let revoke = (executed == Executed::No).then_some(call);
@@ -380,6 +388,20 @@ pub enum Slot {
     Freed,
     /// It is not: its call goes on, or its CANCEL must be sent first.
     Held,
+}
+
+fn fault(error: WireError) -> Error {
+    Error::with_source(ErrorKind::PeerFault, "the peer broke the protocol", error)
+}
+
+/// The status of a RESPONSE with what it says besides.
+fn failed(status: Status, block: Option<Box<Block>>) -> Status {
+    let Some(block) = block else {
+        return status;
+    };
+    let Block { mut headers, trailers } = *block;
+    headers.extend(trailers);
+    status.with_metadata(headers)
 }
 
 fn refused(why: &str) -> Status {

@@ -45,6 +45,12 @@ impl Builder {
         self
     }
 
+    /// Longest metadata of a request that is accepted, in bytes. 16 KiB; see [`Limits`](crate::config::Limits).
+    pub fn max_metadata_size(mut self, bytes: usize) -> Self {
+        self.config.limits.max_metadata_size = bytes;
+        self
+    }
+
     /// Calls at a time on one connection, 1 to 65,536. 1024; a client's further calls wait there.
     pub fn max_concurrent_calls(mut self, calls: u32) -> Self {
         self.config.limits.max_concurrent_calls = calls.clamp(1, MAX_CONCURRENT_CALLS);

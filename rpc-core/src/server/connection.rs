@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::handler::Handler;
@@ -10,8 +11,9 @@ use super::intake::Intake;
 use super::router::Route;
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message};
+use crate::metadata::MetadataMap;
 use crate::proto::server::{Answer, Entry};
-use crate::request::{ConnectionOrigin, Origin, Received, Request};
+use crate::request::{ConnectionOrigin, Origin, Received, Request, Response};
 use crate::status::{Code, Executed, Status};
 use crate::transport::{Connection, Flush, Outgoing, SendError, SendHints};
 use crate::wire;
@@ -29,17 +31,18 @@ pub(super) struct Job {
     pub(super) route: Route,
     pub(super) deadline: Instant,
     pub(super) body: Body,
+    pub(super) metadata: Option<Box<MetadataMap>>,
 }
 
 impl Peer {
     /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
     pub(super) async fn run(self: Arc<Self>, job: Job) {
-        let Job { call, route, deadline, body } = job;
+        let Job { call, route, deadline, body, metadata } = job;
         if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;
         }
         let origin = Origin::Connection(Arc::clone(&self.origin));
-        let request = Request::received(body, Received { deadline, origin });
+        let request = Request::received(body, Received { deadline, origin }, metadata);
         let mut handler = Handler::enter(&*route.service, route.index, request);
         let outcome = poll_fn(|cx| handler.poll(cx)).await;
         drop(handler);
@@ -47,7 +50,7 @@ impl Peer {
     }
 
     /// Sends a handler's answer, if it is still wanted. Waits while the peer takes no more.
-    async fn answer(&self, call: CallId, outcome: Result<Body, Status>) {
+    async fn answer(&self, call: CallId, outcome: Result<Response<Body>, Status>) {
         let returned = self.intake.with_calls(|calls| calls.handle_returned(call));
         let Answer::Send { in_flight } = returned else {
             return;
@@ -62,23 +65,28 @@ impl Peer {
         }
     }
 
-    fn response(&self, call: CallId, outcome: Result<Body, Status>) -> Message {
-        let outcome = outcome.and_then(|body| {
-            self.origin.check_reply(body.len())?;
-            Ok(body)
-        });
-        match outcome {
-            Ok(body) => {
+    fn response(&self, call: CallId, outcome: Result<Response<Body>, Status>) -> Message {
+        match outcome.and_then(|response| self.reply(response)) {
+            Ok((body, metadata)) => {
                 let head = Head::Response {
                     call,
                     code: Code::Ok,
                     executed: Executed::Yes,
                     messages: None,
                 };
-                Message::with_body(head, body)
+                Message { head, metadata, body }
             }
             Err(status) => self.refusal(call, &status),
         }
+    }
+
+    /// A reply's body and metadata, within the client's limits.
+    fn reply(&self, response: Response<Body>) -> Result<(Body, Bytes), Status> {
+        let (body, metadata) = response.into_parts();
+        self.origin.check_reply(body.len())?;
+        let metadata = metadata.map_or_else(Bytes::new, |block| block.encode());
+        self.origin.check_metadata(metadata.len())?;
+        Ok((body, metadata))
     }
 
     /// The RESPONSE that carries a status.
@@ -86,6 +94,13 @@ impl Peer {
         // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
         let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
         let head = Head::Response { call, code, executed: status.executed(), messages: None };
-        Message::with_body(head, wire::status::encode(status, self.origin.max_reply))
+        let metadata = wire::metadata::encode(&MetadataMap::new(), status.metadata());
+        let Err(too_much) = self.origin.check_metadata(metadata.len()) else {
+            let body = wire::status::encode(status, self.origin.max_reply);
+            return Message { head, metadata, body };
+        };
+        let words = format!("{} (left out: {})", status.message(), too_much.message());
+        let status = status.clone().with_message(words);
+        Message::with_body(head, wire::status::encode(&status, self.origin.max_reply))
     }
 }

@@ -19,6 +19,7 @@ use crate::alarm::Alarm;
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, GoAway, Head, Message};
+use crate::metadata::MetadataMap;
 use crate::proto::server::{Admitted, Refusal, Stopped};
 use crate::status::Status;
 use crate::transport::news::News;
@@ -87,25 +88,20 @@ impl Driver {
         }
         let now = Instant::now();
         let mut received = std::mem::take(&mut self.received);
-        let handled = received.drain(..).try_for_each(|incoming| {
-            let Message { head, body, .. } = incoming.message;
-            self.handle_message(now, head, body, cx)
-        });
+        let handled = received
+            .drain(..)
+            .try_for_each(|incoming| self.handle_message(now, incoming.message, cx));
         self.received = received;
         handled
     }
 
-    fn handle_message(
-        &mut self,
-        now: Instant,
-        head: Head,
-        body: Body,
-        cx: &mut Context<'_>,
-    ) -> Step {
+    fn handle_message(&mut self, now: Instant, message: Message, cx: &mut Context<'_>) -> Step {
+        let Message { head, metadata, body } = message;
         match head {
             Head::Request { call, .. } => match self.peer.intake.admit(now, &head) {
                 Ok(admitted) => {
-                    self.start(call, admitted, body, cx);
+                    let metadata = request_metadata(metadata)?;
+                    self.start(admitted, Said { call, body, metadata }, cx);
                     Ok(())
                 }
                 Err(refused) => self.refuse(call, refused),
@@ -124,15 +120,15 @@ impl Driver {
 
     fn start(
         &self,
-        call: CallId,
         admitted: Admitted<super::router::Route, AbortHandle>,
-        body: Body,
+        said: Said,
         cx: &mut Context<'_>,
     ) {
         let Admitted { route, deadline, superseded, .. } = admitted;
+        let Said { call, body, metadata } = said;
         superseded.into_iter().for_each(|handle| handle.abort());
         let inline_safe = route.method().inline_safe;
-        let run = Arc::clone(&self.peer).run(Job { call, route, deadline, body });
+        let run = Arc::clone(&self.peer).run(Job { call, route, deadline, body, metadata });
         let task = if inline_safe {
             // Most such handlers are ready at once and need no task.
             let mut run = Box::pin(run);
@@ -219,6 +215,25 @@ impl Driver {
             self.peer.connection.try_send(Outgoing { message, hints: SendHints::default() });
         self.peer.connection.close(Error::new(ErrorKind::PeerFault, violation));
     }
+}
+
+/// What a REQUEST brings for its handler.
+struct Said {
+    call: CallId,
+    body: Body,
+    metadata: Option<Box<MetadataMap>>,
+}
+
+/// What a REQUEST says besides its message; a block that does not decode, or has trailers, is a violation.
+fn request_metadata(block: Bytes) -> Result<Option<Box<MetadataMap>>, String> {
+    if block.is_empty() {
+        return Ok(None);
+    }
+    let block = wire::metadata::decode(block).map_err(|error| error.to_string())?;
+    if !block.trailers.is_empty() {
+        return Err("the client sent trailers, which only servers send".to_owned());
+    }
+    Ok(Some(Box::new(block.headers)))
 }
 
 impl Future for Driver {

@@ -30,7 +30,7 @@ impl Handler {
     }
 
     /// Polls the handler. Not to be called after it was ready.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Body, Status>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Body>, Status>> {
         let future = match &mut self.entered {
             Ok(future) => future,
             Err(status) => {
@@ -39,7 +39,7 @@ impl Handler {
             }
         };
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(outcome) => outcome.map_ok(Response::into_inner).map_err(not_ok),
+            Ok(outcome) => outcome.map_err(not_ok),
             Err(panic) => Poll::Ready(Err(panicked(self.path, &*panic))),
         }
     }
@@ -47,12 +47,7 @@ impl Handler {
 
 /// A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
 fn not_ok(status: Status) -> Status {
-    if status.code() != Code::Ok {
-        return status;
-    }
-    Status::unknown(status.message())
-        .with_details(status.details().clone())
-        .with_executed(status.executed())
+    if status.code() == Code::Ok { status.with_code(Code::Unknown) } else { status }
 }
 
 fn panicked(path: &str, panic: &(dyn Any + Send)) -> Status {

@@ -222,9 +222,13 @@ impl Shared {
             connection.close(error.clone());
             return Err(error);
         }
-        let max_reply = usize::try_from(peer.max_message_size).unwrap_or(usize::MAX);
-        let (path, pressure) = (connection.path(), PressureWatch::of(&*connection));
-        let origin = Arc::new(ConnectionOrigin { path, transport, pressure, max_reply });
+        let origin = Arc::new(ConnectionOrigin {
+            path: connection.path(),
+            transport,
+            pressure: PressureWatch::of(&*connection),
+            max_reply: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
+            max_metadata: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
+        });
         let peer = Arc::new(Peer { connection, intake, origin });
         let shutdown = Box::pin(async move {
             // An error says that the server is gone, which stops this task as well.

@@ -13,6 +13,16 @@ pub(crate) fn too_large(what: &str, len: usize, max: usize, side: &str) -> Statu
     ))
 }
 
+/// The status of metadata that the `side` which receives it does not accept.
+pub(crate) fn too_much_metadata(what: &str, len: usize, max: usize, side: &str) -> Status {
+    Status::resource_exhausted(format!(
+        "{what} metadata of {} exceeds max_metadata_size of {}, announced by the {side}: raise its \
+         max_metadata_size(..), and over RDMA the length of its receives too",
+        Size(len),
+        Size(max)
+    ))
+}
+
 /// A number of bytes as people write it: in MiB or KiB where that is exact.
 pub(super) struct Size(pub(super) usize);
 

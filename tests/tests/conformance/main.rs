@@ -4,6 +4,7 @@ mod calls;
 mod cancel;
 mod concurrency;
 mod deadlines;
+mod metadata;
 mod panics;
 mod peer_loss;
 mod runtimes;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         deadlines::CASES,
         cancel::CASES,
         sizes::CASES,
+        metadata::CASES,
         panics::CASES,
         shutdown::CASES,
         peer_loss::CASES,

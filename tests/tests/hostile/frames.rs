@@ -17,6 +17,8 @@ over_sockets!(
     lengths_beyond_a_limit_end_the_connection,
     extensions_that_do_not_add_up_end_the_connection,
     unknown_optional_extensions_are_skipped,
+    metadata_that_breaks_the_rules_ends_the_connection,
+    reserved_and_misplaced_metadata_is_ignored,
     pieces_that_do_not_fit_end_the_connection,
     too_many_unfinished_bodies_end_the_connection,
 );
@@ -103,6 +105,46 @@ async fn unknown_optional_extensions_are_skipped(fixture: Fixture) {
     let tlvs = [tlv(0x0abc, 5, b"later"), tlv(METHOD_PATH, len, ECHO.as_bytes())].concat();
     let header = Header { time_us: 1_000_000, ..Header::new(Kind::Request, call(0)) };
     peer.send(&raw::with_tlvs(header, &tlvs)).await;
+    let frame = peer.frame().await.expect("a RESPONSE");
+    assert!(matches!(frame.head(), Head::Response { code: verbwire::Code::Ok, .. }));
+}
+
+async fn metadata_that_breaks_the_rules_ends_the_connection(fixture: Fixture) {
+    let victim = Victim::start(&fixture).await;
+    let entry = raw::metadata_entry;
+    let long = [entry(257, 0, b""), vec![b'a'; 257]].concat();
+    let cases: [(Vec<u8>, &str); 10] = [
+        (vec![0; 3], "metadata at byte 0 needs 6 bytes, 3 are left"),
+        (entry(9, 0, b"short"), "metadata at byte 0 needs 15 bytes, 11 are left"),
+        (entry(1, u32::MAX, b"a"), "metadata at byte 0 needs 4294967302 bytes, 7 are left"),
+        (entry(0, 0, b""), "a metadata key has no characters"),
+        (entry(5, 0, b"Upper"), "metadata key \"Upper\" has the byte 0x55"),
+        (entry(5, 0, b":path"), "metadata key \":path\" has the byte 0x3a"),
+        (entry(1, 1, b"a\x07"), "metadata value has the byte 0x07 at 0"),
+        (long, "has 257 bytes, at most 256 are allowed"),
+        ([entry(1, 0, b"a"), entry(9, 9, b"")].concat(), "metadata at byte 7 needs 24 bytes"),
+        (entry(0x8001, 1, b"ab"), "the client sent trailers"),
+    ];
+    let frame = raw::request(call(0), ECHO, PLENTY, b"");
+    for (block, words) in cases {
+        victim.assert_goes_away(&raw::with_metadata(&frame, &block), words).await;
+    }
+    // A MiB of it is refused by its length.
+    let words = "metadata of 1048576 bytes exceeds max_metadata_size of 16384";
+    victim.assert_ends(&raw::with_metadata(&frame, &vec![0; 1 << 20])[..100_000], words).await;
+    assert_eq!(victim.witness.log().entries, 0);
+}
+
+async fn reserved_and_misplaced_metadata_is_ignored(fixture: Fixture) {
+    let victim = Victim::start(&fixture).await;
+    let mut peer = victim.raw_client().await;
+    let cancel = raw::message(&Head::Cancel { call: call(1) }, b"");
+    peer.send(&raw::with_metadata(&cancel, b"no block at all")).await;
+    let frame = peer.frame().await.expect("a CANCELLED");
+    assert!(matches!(frame.head(), Head::Cancelled { .. }));
+    let request = raw::request(call(0), ECHO, PLENTY, b"");
+    let reserved = raw::metadata_entry(14, 1, b"verbwire-later\x07");
+    peer.send(&raw::with_metadata(&request, &reserved)).await;
     let frame = peer.frame().await.expect("a RESPONSE");
     assert!(matches!(frame.head(), Head::Response { code: verbwire::Code::Ok, .. }));
 }

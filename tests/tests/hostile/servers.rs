@@ -114,7 +114,12 @@ async fn bytes_that_break_the_rules_end_the_call_in_words(fixture: Fixture) {
     let backwards = raw::request(call(0), "/a/B", PLENTY, b"");
     let mut unknown = ok.encode();
     unknown[0] = 0x77;
-    let cases: [(&[u8], &str); 8] = [
+    let entry = raw::metadata_entry(1, 1, b"a\n");
+    let metadata = |block| raw::with_metadata(&ok.encode(), block);
+    let cases: [(&[u8], &str); 11] = [
+        (&metadata(&entry), "metadata value has the byte 0x0a at 0"),
+        (&metadata(&[0; 5]), "metadata at byte 0 needs 6 bytes, 5 are left"),
+        (&metadata(&[0; 16_385]), "metadata of 16385 bytes exceeds max_metadata_size of 16384"),
         (&unknown, "unknown frame type 0x77"),
         (&response(3, 0).encode(), "executed is 3"),
         (&response(0, 99).encode(), "status code is 99"),

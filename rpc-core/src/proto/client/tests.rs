@@ -65,7 +65,10 @@ fn a_reply_wakes_its_caller_and_frees_the_slot() {
     assert!(calls.poll_outcome(begun.call, &Arc::clone(&counter).into()).is_pending());
     calls.handle_message(reply(begun.call)).expect("valid").waker.expect("a waker").wake();
     assert_eq!(counter.0.load(Ordering::Relaxed), 1);
-    assert_eq!(outcome(&mut calls, begun.call).expect("a reply").into_bytes(), "reply");
+    assert_eq!(
+        outcome(&mut calls, begun.call).expect("a reply").into_inner().into_bytes(),
+        "reply"
+    );
     assert_eq!(begin(&mut calls, later()).slot, begun.call.slot);
 }
 
