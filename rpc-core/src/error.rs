@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::status::{Code, Executed, Status};
+use crate::status::{Code, Executed, Origin, Status};
 
 /// Who must act on an [`Error`], and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,7 +84,16 @@ impl Error {
                 Code::Unavailable
             }
         };
-        Status::new(code, self.to_string()).with_executed(executed).with_source(self.clone())
+        let origin = match self.kind() {
+            ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::LocalResource => {
+                Origin::Local
+            }
+            _ => Origin::Transport,
+        };
+        Status::new(code, self.to_string())
+            .with_executed(executed)
+            .with_origin(origin)
+            .with_source(self.clone())
     }
 }
 

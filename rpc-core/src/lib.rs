@@ -4,6 +4,7 @@
 //! * [`Channel`] and [`Call`]: a client's side of calls; [`Server`]: the other side.
 //! * [`Request`], [`Response`], [`Status`]: what handlers and callers see.
 //! * [`metadata`]: what they say besides their messages.
+//! * [`error_details`]: the standard details of a failed call.
 //! * [`transport`]: the seam that transports implement, and the in-process transport `mem://`.
 //! * [`wire`]: the bytes of headers, TLVs and HELLO, shared by all byte transports.
 //! * [`proto`]: the rules of calls as state machines without sockets, clocks or tasks.
@@ -21,6 +22,7 @@ pub mod client;
 pub mod codec;
 pub mod config;
 mod error;
+pub mod error_details;
 pub mod message;
 pub mod metadata;
 pub mod proto;
@@ -40,5 +42,5 @@ pub use request::{IntoRequest, Request, Response};
 pub use server::Server;
 pub use service::NamedService;
 pub use shield::shield;
-pub use status::{Code, Executed, Status};
+pub use status::{Code, Executed, Origin, Status};
 pub use transport::Target;

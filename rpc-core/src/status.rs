@@ -8,6 +8,7 @@ mod code;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -26,6 +27,18 @@ pub enum Executed {
     Yes,
 }
 
+/// Who ended a call that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// This side: a deadline, a cancel, a limit that is looked at before sending, or a reply that does not
+    /// decode. Also what a handler makes itself.
+    Local,
+    /// What is between the two: no connection, a broken one, or one that takes no more calls.
+    Transport,
+    /// The other side answered so: its handler, or its server instead of it.
+    Peer,
+}
+
 /// The error of a call: a gRPC code, what happened in words, and whether the handler ran.
 ///
 /// A `Status` is one pointer wide, so that `Result<Response<T>, Status>` stays small.
@@ -37,7 +50,9 @@ struct Inner {
     executed: Executed,
     message: String,
     details: Bytes,
-    source: Option<crate::Error>,
+    origin: Origin,
+    peer: Option<Box<str>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
     metadata: MetadataMap,
 }
 
@@ -51,6 +66,8 @@ impl Status {
             executed: Executed::Maybe,
             message: message.into(),
             details: Bytes::new(),
+            origin: Origin::Local,
+            peer: None,
             source: None,
             metadata: MetadataMap::new(),
         }))
@@ -70,10 +87,24 @@ impl Status {
         self
     }
 
-    /// Keeps the local error that caused this status as its [`source`](StdError::source).
+    /// Keeps the error that caused this status as its [`source`](StdError::source). It stays on this side:
+    /// what the caller shall know belongs into the message.
     #[must_use]
-    pub fn with_source(mut self, source: crate::Error) -> Self {
-        self.0.source = Some(source);
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into().into());
+        self
+    }
+
+    /// Says who ended the call.
+    #[must_use]
+    pub fn with_origin(mut self, origin: Origin) -> Self {
+        self.0.origin = origin;
+        self
+    }
+
+    /// Says to whom the call went, unless that is known.
+    pub(crate) fn with_peer(mut self, peer: String) -> Self {
+        self.0.peer.get_or_insert(peer.into());
         self
     }
 
@@ -111,6 +142,17 @@ impl Status {
     /// Details bytes; empty where there are none.
     pub fn details(&self) -> &Bytes {
         &self.0.details
+    }
+
+    /// Who ended the call.
+    pub fn origin(&self) -> Origin {
+        self.0.origin
+    }
+
+    /// The address that the call went to. `None` where there was no connection: in process, and for a
+    /// status that no call ended with.
+    pub fn peer(&self) -> Option<&str> {
+        self.0.peer.as_deref()
     }
 
     /// What the handler said besides, in headers and trailers.
@@ -167,9 +209,22 @@ impl Clone for Status {
     }
 }
 
+/// The code, the message, and every cause that the message does not name.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code(), self.message())
+        write!(f, "{}: {}", self.code(), self.message())?;
+        // An error of this crate says its causes itself, and a message often quotes what caused it.
+        let mut said = self.message().to_owned();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            let words = cause.to_string();
+            if !said.contains(&words) {
+                write!(f, ": {words}")?;
+                said.push_str(&words);
+            }
+            next = cause.source();
+        }
+        Ok(())
     }
 }
 
@@ -178,7 +233,11 @@ impl fmt::Debug for Status {
         let mut out = f.debug_struct("Status");
         out.field("code", &self.code())
             .field("message", &self.message())
-            .field("executed", &self.executed());
+            .field("executed", &self.executed())
+            .field("origin", &self.origin());
+        if let Some(peer) = self.peer() {
+            out.field("peer", &peer);
+        }
         if !self.details().is_empty() {
             out.field("details_len", &self.details().len());
         }
@@ -194,7 +253,7 @@ impl fmt::Debug for Status {
 
 impl StdError for Status {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_ref().map(|source| source as _)
+        self.0.source.as_deref().map(|source| source as _)
     }
 }
 
@@ -212,5 +271,31 @@ mod tests {
     fn display_names_the_code_and_the_message() {
         let status = Status::not_found("block 7 does not exist");
         assert_eq!(status.to_string(), "not found: block 7 does not exist");
+    }
+
+    #[test]
+    fn display_names_every_cause_once() {
+        let io = std::io::Error::other("disk on fire");
+        let status = Status::data_loss("block 7 is gone").with_source(io);
+        assert_eq!(status.to_string(), "data loss: block 7 is gone: disk on fire");
+        let inner = crate::Error::new(crate::ErrorKind::Lost, "connection reset");
+        let outer = crate::Error::with_source(crate::ErrorKind::Lost, "cannot read", inner);
+        let status = outer.to_status(Executed::Maybe);
+        assert_eq!(status.to_string(), "unavailable: cannot read: connection reset");
+        let wrapped = Status::unavailable("no answer").with_source(status);
+        assert_eq!(
+            wrapped.to_string(),
+            "unavailable: no answer: unavailable: cannot read: connection reset"
+        );
+    }
+
+    #[test]
+    fn the_chain_of_sources_reaches_the_first_cause() {
+        let io = std::io::Error::other("disk on fire");
+        let inner = crate::Error::with_source(crate::ErrorKind::Lost, "cannot read", io);
+        let status = inner.to_status(Executed::Maybe);
+        let error = status.source().and_then(StdError::source).expect("two deep");
+        assert!(error.downcast_ref::<std::io::Error>().is_some());
+        assert_eq!(status.origin(), Origin::Transport);
     }
 }

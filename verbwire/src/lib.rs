@@ -34,12 +34,13 @@ mod transports;
 pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
 pub use verbwire_core::config;
+pub use verbwire_core::error_details;
 pub use verbwire_core::metadata;
 pub use verbwire_core::server::Bound;
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
     Buffer, Call, CancelHandle, Channel, Code, Error, ErrorKind, Executed, IntoRequest,
-    NamedService, Request, Response, Status, Target, shield,
+    NamedService, Origin, Request, Response, Status, Target, shield,
 };
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.

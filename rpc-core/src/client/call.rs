@@ -57,6 +57,14 @@ impl<Reply> Call<Reply> {
         CancelHandle::new(Arc::clone(self.cancel.get_or_insert_default()))
     }
 
+    /// A status with the address that the call went to.
+    fn named(&self, status: Status) -> Status {
+        match &self.kind {
+            Kind::Remote(call) => status.with_peer(call.peer()),
+            Kind::Failed(_) | Kind::InProcess(_) => status,
+        }
+    }
+
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let cancelled = self.cancel.as_ref().is_some_and(|flag| flag.is_asked(cx.waker()));
         match &mut self.kind {
@@ -82,11 +90,12 @@ where
     type Output = Result<Response<Reply>, Status>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (body, metadata) = std::task::ready!(self.poll_outcome(cx))?.into_parts();
+        let outcome = std::task::ready!(self.poll_outcome(cx));
+        let (body, metadata) = outcome.map_err(|status| self.named(status))?.into_parts();
         let reply: Result<Reply, Status> = Prost.decode(body);
         Poll::Ready(match reply {
             Ok(reply) => Ok(Response::with_block(reply, metadata)),
-            Err(status) => Err(status.with_executed(Executed::Yes)),
+            Err(status) => Err(self.named(status.with_executed(Executed::Yes))),
         })
     }
 }

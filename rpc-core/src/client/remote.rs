@@ -38,6 +38,11 @@ impl RemoteCall {
         Self { link, stage: Stage::Unsent(unsent) }
     }
 
+    /// The address that the call goes to.
+    pub(super) fn peer(&self) -> String {
+        self.link.path().peer
+    }
+
     /// Asks for the end of the call. `Err` with the outcome where it had not begun.
     pub(super) fn cancel(&mut self) -> Result<(), Status> {
         match &mut self.stage {

@@ -55,7 +55,10 @@ impl Client {
     {
         let body = Prost.encode(request.get_ref());
         let started = match &self.channel.0 {
-            Way::Link(link) => self.remote(link, method, &request, body),
+            Way::Link(link) => {
+                let started = self.remote(link, method, &request, body);
+                started.map_err(|status| status.with_peer(link.path().peer))
+            }
             Way::InProcess(service) => self.in_process(service, method, &mut request, body),
         };
         Call::new(started.unwrap_or_else(|status| Kind::Failed(Some(status))))

@@ -24,7 +24,7 @@ use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, GoAway, Head, Message, MethodId};
 use crate::request::Response;
-use crate::status::{Code, Executed, Status};
+use crate::status::{Code, Executed, Origin, Status};
 use crate::wire::metadata::Block;
 use crate::wire::{self, WireError};
 
@@ -281,9 +281,10 @@ impl ClientCalls {
     pub fn handle_closed(&mut self, cause: Error) -> Vec<Waker> {
         let cause = match &self.ended {
             None => cause,
-            // What the peer said before it closed is the first cause.
+            // What the peer said before it closed comes first.
             Some(End::GoAway(why)) => {
-                Error::new(cause.kind(), format!("{why}; connect again for new calls"))
+                let message = format!("{why}; connect again for new calls");
+                Error::with_source(cause.kind(), message, cause)
             }
             Some(End::Closed(_)) => return Vec::new(),
         };
@@ -405,7 +406,9 @@ fn failed(status: Status, block: Option<Box<Block>>) -> Status {
 }
 
 fn refused(why: &str) -> Status {
-    Status::unavailable(format!("{why}; connect again for new calls")).with_executed(Executed::No)
+    Status::unavailable(format!("{why}; connect again for new calls"))
+        .with_executed(Executed::No)
+        .with_origin(Origin::Transport)
 }
 
 fn expired_status(why: Option<String>) -> Status {

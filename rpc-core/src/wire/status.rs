@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::buf::Body;
-use crate::status::{Code, Executed, Status};
+use crate::status::{Code, Executed, Origin, Status};
 
 /// Longest body of a status that every side accepts, whatever its `max_message_size`: no limit may keep a
 /// caller from learning how its call ended.
@@ -49,6 +49,7 @@ pub fn decode(code: Code, executed: Executed, body: Body) -> Status {
         }
     }
     .with_executed(executed)
+    .with_origin(Origin::Peer)
 }
 
 #[cfg(test)]
@@ -62,6 +63,7 @@ mod tests {
         assert_eq!(received.message(), "größer %");
         assert_eq!(received.details(), &b"\x08\x0a"[..]);
         assert_eq!(received.executed(), Executed::Yes);
+        assert_eq!(received.origin(), Origin::Peer);
     }
 
     #[test]
