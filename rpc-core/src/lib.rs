@@ -21,6 +21,7 @@ pub mod buf;
 pub mod client;
 pub mod codec;
 pub mod config;
+mod context;
 mod error;
 pub mod error_details;
 pub mod message;
@@ -37,6 +38,7 @@ pub mod wire;
 
 pub use buf::{Body, Buffer};
 pub use client::{Call, CancelHandle, Channel};
+pub use context::{Cancelled, spawn};
 pub use error::{Error, ErrorKind};
 pub use request::{IntoRequest, Request, Response};
 pub use server::Server;

@@ -1,12 +1,15 @@
 //! Requests and responses: a message with what is said about it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::buf::Buffer;
+use crate::context::{self, Cancelled};
 use crate::metadata::{self, MetadataMap};
+use crate::proto::deadlines::deadline_after;
 use crate::server::{too_large, too_much_metadata};
 use crate::status::{Executed, Status};
 use crate::transport::pressure::PressureWatch;
@@ -19,9 +22,20 @@ pub struct Request<T> {
     message: T,
     timeout: Option<Duration>,
     expected_reply: Option<u64>,
+    deadline_of: DeadlineOf,
     received: Option<Received>,
     /// Boxed, because most requests have none, and all are moved.
     metadata: Option<Box<MetadataMap>>,
+}
+
+/// Whose deadline a request has, besides its own timeout.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum DeadlineOf {
+    /// That of the handler that sends it.
+    #[default]
+    Handler,
+    /// Nobody's.
+    Nobody,
 }
 
 /// What a server knows of a request.
@@ -73,7 +87,7 @@ impl ConnectionOrigin {
 impl<T> Request<T> {
     /// A request without options: the channel's default timeout applies.
     pub fn new(message: T) -> Self {
-        Self { message, timeout: None, expected_reply: None, received: None, metadata: None }
+        Self::with_received(message, None, None)
     }
 
     /// The message.
@@ -93,8 +107,8 @@ impl<T> Request<T> {
 
     /// Another message with the same options and origin.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Request<U> {
-        let Self { message, timeout, expected_reply, received, metadata } = self;
-        Request { message: change(message), timeout, expected_reply, received, metadata }
+        let Ok(changed) = self.try_map(|message| Ok::<_, Infallible>(change(message)));
+        changed
     }
 
     /// Another message with the same options and origin, unless `change` fails.
@@ -102,8 +116,9 @@ impl<T> Request<T> {
         self,
         change: impl FnOnce(T) -> Result<U, E>,
     ) -> Result<Request<U>, E> {
-        let Self { message, timeout, expected_reply, received, metadata } = self;
-        Ok(Request { message: change(message)?, timeout, expected_reply, received, metadata })
+        let Self { message, timeout, expected_reply, deadline_of, received, metadata } = self;
+        let message = change(message)?;
+        Ok(Request { message, timeout, expected_reply, deadline_of, received, metadata })
     }
 
     /// Sets how long the call may take, from the moment the client method is called.
@@ -116,6 +131,16 @@ impl<T> Request<T> {
     /// The timeout that was set, if one was.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
+    }
+
+    /// The same request without the deadline of the handler that sends it.
+    ///
+    /// A call made inside a handler has what is left of that handler's deadline, or its own timeout where that is
+    /// less. A detached one has its own timeout alone, or the channel's default.
+    #[must_use]
+    pub fn detached(mut self) -> Self {
+        self.deadline_of = DeadlineOf::Nobody;
+        self
     }
 
     /// Says that the encoded reply will have at most `bytes` bytes, as far as the caller knows. Over RDMA, memory for a
@@ -143,6 +168,15 @@ impl<T> Request<T> {
     /// In a handler: when the call must be done. `None` on a request that was not received.
     pub fn deadline(&self) -> Option<Instant> {
         self.received.as_ref().map(|received| received.deadline)
+    }
+
+    /// In a handler: resolves when nobody waits for this call any more, for work that outlives the handler. The
+    /// handler itself is dropped then and need not ask.
+    ///
+    /// To be called in the handler, or in a task that [`spawn`](crate::spawn) began; the future may be awaited
+    /// anywhere. Elsewhere it never resolves.
+    pub fn cancelled(&self) -> Cancelled {
+        context::cancelled()
     }
 
     /// In a handler: the way the request came. `None` in process, and on a request that was not received.
@@ -191,8 +225,27 @@ impl<T> Request<T> {
         received: Received,
         metadata: Option<Box<MetadataMap>>,
     ) -> Self {
-        let received = Some(received);
-        Self { message, timeout: None, expected_reply: None, received, metadata }
+        Self::with_received(message, Some(received), metadata)
+    }
+
+    fn with_received(
+        message: T,
+        received: Option<Received>,
+        metadata: Option<Box<MetadataMap>>,
+    ) -> Self {
+        let deadline_of = DeadlineOf::default();
+        Self { message, timeout: None, expected_reply: None, deadline_of, received, metadata }
+    }
+
+    /// When a call of this request must be done, on a channel with this default timeout.
+    pub(crate) fn due(&self, default: Duration) -> Instant {
+        let now = Instant::now();
+        let own = self.timeout.map(|timeout| deadline_after(now, timeout));
+        let inherited = match self.deadline_of {
+            DeadlineOf::Handler => context::deadline(),
+            DeadlineOf::Nobody => None,
+        };
+        own.into_iter().chain(inherited).min().unwrap_or_else(|| deadline_after(now, default))
     }
 
     /// Takes the metadata out.

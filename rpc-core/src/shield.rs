@@ -7,7 +7,8 @@ use std::panic;
 ///
 /// A handler is dropped at its next await once its caller cancels or the deadline passes. What must not
 /// stop in the middle, a commit for example, goes inside `shield`: it runs as a task of its own, and
-/// dropping the returned future only gives up the wait.
+/// dropping the returned future only gives up the wait. It serves the same call as the handler, so calls that it
+/// makes inherit the deadline; one that must outlast it is [detached](crate::Request::detached).
 ///
 /// ```
 /// # use verbwire_core as verbwire;
@@ -30,7 +31,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match tokio::spawn(work).await {
+    match crate::spawn(work).await {
         Ok(output) => output,
         Err(error) => match error.try_into_panic() {
             Ok(payload) => panic::resume_unwind(payload),

@@ -39,8 +39,8 @@ pub use verbwire_core::metadata;
 pub use verbwire_core::server::Bound;
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
-    Buffer, Call, CancelHandle, Channel, Code, Error, ErrorKind, Executed, IntoRequest,
-    NamedService, Origin, Request, Response, Status, Target, shield,
+    Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind, Executed, IntoRequest,
+    NamedService, Origin, Request, Response, Status, Target, shield, spawn,
 };
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.

@@ -86,7 +86,7 @@ impl InProcessCall {
         {
             let received = Received { deadline: self.deadline, origin: Origin::InProcess };
             let request = Request::received(body, received, metadata);
-            self.stage = Stage::Running(Handler::enter(&*service, method, request));
+            self.stage = Stage::Running(Handler::enter(&*service, method, request, self.deadline));
         }
     }
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::call::{Call, Kind};
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
 use super::in_process::InProcessCall;
@@ -13,7 +11,6 @@ use super::remote::RemoteCall;
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
 use crate::metadata::MetadataMap;
-use crate::proto::deadlines::deadline_after;
 use crate::request::Request;
 use crate::service::{Service, ServiceDescriptor};
 use crate::status::{Executed, Status};
@@ -77,13 +74,12 @@ impl Client {
         link.shared().check_size(body.len())?;
         let metadata = metadata::encode(request.metadata(), &MetadataMap::new());
         link.shared().check_metadata(metadata.len())?;
-        let timeout = request.timeout().unwrap_or(link.default_timeout());
         let unsent = Unsent {
             method: self.numbers.method(method),
             path,
             body,
             metadata,
-            deadline: deadline_after(Instant::now(), timeout),
+            deadline: request.due(link.default_timeout()),
             expected_reply: request.expected_reply().or(descriptor.expected_reply_size),
         };
         Ok(Kind::Remote(RemoteCall::new(Arc::clone(link), unsent)))
@@ -104,8 +100,7 @@ impl Client {
             );
             return Err(Status::unimplemented(message).with_executed(Executed::No));
         }
-        let timeout = request.timeout().unwrap_or(IN_PROCESS_TIMEOUT);
-        let deadline = deadline_after(Instant::now(), timeout);
+        let deadline = request.due(IN_PROCESS_TIMEOUT);
         let (service, metadata) = (Arc::clone(service), request.take_metadata());
         let call = InProcessCall::new(service, method, body, metadata, deadline);
         Ok(Kind::InProcess(call))

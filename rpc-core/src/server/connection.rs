@@ -43,7 +43,7 @@ impl Peer {
         }
         let origin = Origin::Connection(Arc::clone(&self.origin));
         let request = Request::received(body, Received { deadline, origin }, metadata);
-        let mut handler = Handler::enter(&*route.service, route.index, request);
+        let mut handler = Handler::enter(&*route.service, route.index, request, deadline);
         let outcome = poll_fn(|cx| handler.poll(cx)).await;
         drop(handler);
         self.answer(call, outcome).await;

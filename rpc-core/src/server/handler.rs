@@ -4,9 +4,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
+use tokio::time::Instant;
 use tracing::error;
 
 use crate::buf::Body;
+use crate::context::Scope;
 use crate::request::{Request, Response};
 use crate::service::{HandlerFuture, Service};
 use crate::status::{Code, Executed, Status};
@@ -17,16 +19,24 @@ use crate::status::{Code, Executed, Status};
 /// what it shares with other calls is the service's own business (a poisoned lock, for example).
 pub(crate) struct Handler {
     path: &'static str,
+    scope: Scope,
     entered: Result<HandlerFuture, Option<Status>>,
 }
 
 impl Handler {
     /// Enters the method's handler; it runs as it is polled.
-    pub(crate) fn enter(service: &dyn Service, method: usize, request: Request<Body>) -> Self {
+    pub(crate) fn enter(
+        service: &dyn Service,
+        method: usize,
+        request: Request<Body>,
+        deadline: Instant,
+    ) -> Self {
         let path = service.descriptor().methods.get(method).map_or("", |method| method.path);
-        let entered = catch_unwind(AssertUnwindSafe(|| service.call(method, request)))
-            .map_err(|panic| Some(panicked(path, &*panic)));
-        Self { path, entered }
+        let mut scope = Scope::new(deadline);
+        let enter = || scope.enter(|| service.call(method, request));
+        let entered =
+            catch_unwind(AssertUnwindSafe(enter)).map_err(|panic| Some(panicked(path, &*panic)));
+        Self { path, scope, entered }
     }
 
     /// Polls the handler. Not to be called after it was ready.
@@ -38,10 +48,15 @@ impl Handler {
                 return Poll::Ready(Err(status));
             }
         };
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(outcome) => outcome.map_err(not_ok),
-            Err(panic) => Poll::Ready(Err(panicked(self.path, &*panic))),
-        }
+        let scope = &mut self.scope;
+        let polled = catch_unwind(AssertUnwindSafe(|| scope.enter(|| future.as_mut().poll(cx))));
+        let outcome = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(outcome)) => outcome.map_err(not_ok),
+            Err(panic) => Err(panicked(self.path, &*panic)),
+        };
+        self.scope.finish();
+        Poll::Ready(outcome)
     }
 }
 

@@ -4,6 +4,7 @@ mod calls;
 mod cancel;
 mod concurrency;
 mod deadlines;
+mod inheritance;
 mod metadata;
 mod panics;
 mod peer_loss;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         deadlines::CASES,
         cancel::CASES,
         sizes::CASES,
+        inheritance::CASES,
         metadata::CASES,
         panics::CASES,
         shutdown::CASES,
