@@ -1,5 +1,9 @@
 //! The options of a build script, and the order of work: read, ask prost, build the model, emit, write.
 
+mod files;
+mod messages;
+mod stubs;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
@@ -9,10 +13,11 @@ use std::{
 use crate::{
     emit::{self, Stubs},
     error::{Cause, Error},
-    messages::{self, MessageOptions, Messages},
+    messages::{MessageOptions, Messages},
     model::Service,
-    output::{self, Packages},
+    output::{self, Output, Packages},
     parse,
+    select::selects,
     sources::Sources,
 };
 
@@ -20,7 +25,10 @@ use crate::{
 pub fn configure() -> Builder {
     Builder {
         out_dir: None,
-        stubs: Stubs { client: true, server: true },
+        include_file: None,
+        descriptor_set: None,
+        emit_rerun_if_changed: true,
+        stubs: Stubs::default(),
         messages: MessageOptions::default(),
     }
 }
@@ -33,73 +41,15 @@ pub fn configure() -> Builder {
 #[must_use = "nothing is generated before `compile` is called"]
 pub struct Builder {
     out_dir: Option<PathBuf>,
+    include_file: Option<PathBuf>,
+    descriptor_set: Option<PathBuf>,
+    emit_rerun_if_changed: bool,
     stubs: Stubs,
     messages: MessageOptions,
 }
 
+/// # Generating
 impl Builder {
-    /// Writes into this folder, and makes it if needed, instead of the `OUT_DIR` of the build script.
-    ///
-    /// The macros of the `verbwire` crate look into `OUT_DIR` only. Include `verbwire-protos.rs` of another folder with
-    /// `include!`; it holds the module tree.
-    pub fn out_dir(mut self, out_dir: impl Into<PathBuf>) -> Self {
-        self.out_dir = Some(out_dir.into());
-        self
-    }
-
-    /// Whether clients are generated. They are by default.
-    pub fn build_client(mut self, enable: bool) -> Self {
-        self.stubs.client = enable;
-        self
-    }
-
-    /// Whether service traits and servers are generated. They are by default. Without them, clients have no `in_process`.
-    pub fn build_server(mut self, enable: bool) -> Self {
-        self.stubs.server = enable;
-        self
-    }
-
-    /// The `bytes` fields that become `Bytes`, which is a reference into the received message; all others become `Vec<u8>`,
-    /// which is a copy. Replaces the default, `["."]`.
-    pub fn bytes<P: Into<String>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
-        self.messages.bytes = paths.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// The map fields that become `BTreeMap`. All others become `HashMap`, with which two encodings of one message may
-    /// differ.
-    pub fn btree_map<P: Into<String>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
-        self.messages.btree_map = paths.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Adds an attribute, such as `#[derive(serde::Serialize)]`, to messages, enums and oneofs.
-    pub fn type_attribute(mut self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
-        let attribute = (path.into(), attribute.into());
-        self.messages.type_attributes.push(attribute);
-        self
-    }
-
-    /// Adds an attribute to fields.
-    pub fn field_attribute(
-        mut self,
-        path: impl Into<String>,
-        attribute: impl Into<String>,
-    ) -> Self {
-        let attribute = (path.into(), attribute.into());
-        self.messages.field_attributes.push(attribute);
-        self
-    }
-
-    /// Takes the types of a package, or one type, from elsewhere instead of generating them: `.common`, `::common_protos`.
-    ///
-    /// Services of such a package are not generated either. The Rust path begins with `::` or `crate::`.
-    pub fn extern_path(mut self, proto: impl Into<String>, path: impl Into<String>) -> Self {
-        let path = (proto.into(), path.into());
-        self.messages.extern_paths.push(path);
-        self
-    }
-
     /// Generates code for the files and all that they import, and tells Cargo to watch each file that was read.
     ///
     /// `protos` are paths, relative to the working directory or to an include path. Imports are looked for in the
@@ -116,16 +66,25 @@ impl Builder {
         protos: &[impl AsRef<Path>],
         includes: &[impl AsRef<Path>],
     ) -> Result<(), Error> {
+        self.stubs.check()?;
         let sources = Sources::open(protos, includes)?;
-        let messages = messages::generate(&self.messages, &sources)?;
+        let messages = Messages::generate(&self.messages, &sources)?;
         let packages = self.packages(messages, &sources)?;
         let out_dir = self
             .out_dir
             .or_else(|| env::var_os("OUT_DIR").map(PathBuf::from))
             .ok_or(Cause::OutDir)?;
-        output::write(&out_dir, packages)?;
-        for path in sources.paths() {
-            println!("cargo:rerun-if-changed={}", path.display());
+        let descriptor_set = self.descriptor_set.as_deref();
+        let output = Output {
+            packages,
+            include_file: self.include_file.as_deref(),
+            descriptor_set: descriptor_set.map(|path| (path, sources.descriptor_set())),
+        };
+        output::write(&out_dir, output)?;
+        if self.emit_rerun_if_changed {
+            for path in sources.paths() {
+                println!("cargo:rerun-if-changed={}", path.display());
+            }
         }
         Ok(())
     }
@@ -141,7 +100,7 @@ impl Builder {
         includes: &[impl AsRef<Path>],
     ) -> Result<Vec<Service>, Error> {
         let sources = Sources::open(protos, includes)?;
-        let messages = messages::generate(&self.messages, &sources)?;
+        let messages = Messages::generate(&self.messages, &sources)?;
         self.model(messages.services, &sources)
     }
 
@@ -151,7 +110,26 @@ impl Builder {
         sources: &Sources,
     ) -> Result<Vec<Service>, Error> {
         recorded.retain(|service| !self.messages.is_extern_package(&service.package));
-        parse::services(recorded, sources)
+        let mut services = parse::services(recorded, sources)?;
+        for service in &mut services {
+            self.silence(service);
+        }
+        Ok(services)
+    }
+
+    /// prost does the same for messages.
+    fn silence(&self, service: &mut Service) {
+        let name = service.full_name();
+        let is_silent =
+            |item: &str| self.messages.disable_comments.iter().any(|path| selects(path, item));
+        if is_silent(&name) {
+            service.comments.clear();
+        }
+        for method in &mut service.methods {
+            if is_silent(&format!("{name}.{}", method.proto_name)) {
+                method.comments.clear();
+            }
+        }
     }
 
     fn packages(&self, messages: Messages, sources: &Sources) -> Result<Packages, Error> {
@@ -174,7 +152,7 @@ impl Builder {
         for name in names {
             let items = messages.packages.get(&name).map_or("", String::as_str);
             let services = by_package.get(name.as_str()).map_or(&[][..], Vec::as_slice);
-            let text = emit::package(&name, items, services, self.stubs)?;
+            let text = emit::package(&name, items, services, &self.stubs)?;
             packages.insert(name, text);
         }
         Ok(packages)

@@ -47,9 +47,25 @@ pub(crate) enum Cause {
     Prost(io::Error),
     #[error(
         "messages of package `{package}` are not valid Rust: {source}; check the attributes given to \
-         `type_attribute` and `field_attribute`"
+         `type_attribute`, `message_attribute`, `enum_attribute` and `field_attribute`"
     )]
     Messages { package: String, source: syn::Error },
+    #[error(
+        "`{text}`, given to `{option}`, is not an attribute: {source}; write it as in Rust, `#[..]`"
+    )]
+    Attribute { option: &'static str, text: String, source: syn::Error },
+    #[error(
+        "`{}`, given to `include_file`, is not the name of a file for the output folder: give a name \
+         without a folder that does not begin with `verbwire-`",
+        .0.display()
+    )]
+    IncludeFile(PathBuf),
+    #[error(
+        "{} was already written with other descriptors: name all files in one call of `compile`, or give the \
+         second call another path",
+        .0.display()
+    )]
+    DescriptorSetTwice(PathBuf),
     #[error("packages `{first}` and `{second}` have the same Rust module `{module}`: rename one")]
     PackageNames { first: String, second: String, module: String },
     #[error(

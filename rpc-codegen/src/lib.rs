@@ -65,6 +65,7 @@ pub mod model;
 mod names;
 mod output;
 mod parse;
+mod select;
 mod sources;
 mod tonic;
 

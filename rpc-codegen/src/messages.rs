@@ -23,9 +23,43 @@ use crate::{
 pub(crate) struct MessageOptions {
     pub(crate) bytes: Vec<String>,
     pub(crate) btree_map: Vec<String>,
+    pub(crate) boxed: Vec<String>,
     pub(crate) type_attributes: Vec<(String, String)>,
+    pub(crate) message_attributes: Vec<(String, String)>,
+    pub(crate) enum_attributes: Vec<(String, String)>,
     pub(crate) field_attributes: Vec<(String, String)>,
     pub(crate) extern_paths: Vec<(String, String)>,
+    pub(crate) skip_debug: Vec<String>,
+    pub(crate) disable_comments: Vec<String>,
+    pub(crate) well_known_types: WellKnownTypes,
+    pub(crate) enum_prefix: EnumPrefix,
+    pub(crate) type_names: TypeNames,
+}
+
+/// Where the types of `google.protobuf` come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum WellKnownTypes {
+    /// `prost-types`, and what Rust has itself.
+    #[default]
+    Ready,
+    /// Generated as all others.
+    Compiled,
+}
+
+/// What becomes of the enum's name in the names of its values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum EnumPrefix {
+    #[default]
+    Stripped,
+    Retained,
+}
+
+/// Whether messages know their protobuf names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum TypeNames {
+    #[default]
+    Omitted,
+    Implemented,
 }
 
 impl Default for MessageOptions {
@@ -33,9 +67,17 @@ impl Default for MessageOptions {
         Self {
             bytes: vec![".".to_owned()],
             btree_map: Vec::new(),
+            boxed: Vec::new(),
             type_attributes: Vec::new(),
+            message_attributes: Vec::new(),
+            enum_attributes: Vec::new(),
             field_attributes: Vec::new(),
             extern_paths: Vec::new(),
+            skip_debug: Vec::new(),
+            disable_comments: Vec::new(),
+            well_known_types: WellKnownTypes::default(),
+            enum_prefix: EnumPrefix::default(),
+            type_names: TypeNames::default(),
         }
     }
 }
@@ -58,14 +100,43 @@ impl MessageOptions {
             .prost_types_path("::verbwire::codegen::prost_types")
             .bytes(&self.bytes)
             .btree_map(&self.btree_map)
+            .skip_debug(&self.skip_debug)
+            .disable_comments(&self.disable_comments)
             // Hints, read here and of no use at run time. The path does not exist: nobody sends such a message.
             .extern_path(".verbwire.MethodOptions", "::verbwire::codegen::MethodOptions");
+        if self.well_known_types == WellKnownTypes::Compiled {
+            config.compile_well_known_types();
+        }
+        if self.enum_prefix == EnumPrefix::Retained {
+            config.retain_enum_prefix();
+        }
+        if self.type_names == TypeNames::Implemented {
+            config.enable_type_names();
+        }
+        for path in &self.boxed {
+            config.boxed(path);
+        }
+        self.add_attributes(&mut config);
+        self.add_extern_paths(&mut config)?;
+        Ok(config)
+    }
+
+    fn add_attributes(&self, config: &mut Config) {
         for (path, attribute) in &self.type_attributes {
             config.type_attribute(path, attribute);
+        }
+        for (path, attribute) in &self.message_attributes {
+            config.message_attribute(path, attribute);
+        }
+        for (path, attribute) in &self.enum_attributes {
+            config.enum_attribute(path, attribute);
         }
         for (path, attribute) in &self.field_attributes {
             config.field_attribute(path, attribute);
         }
+    }
+
+    fn add_extern_paths(&self, config: &mut Config) -> Result<(), Error> {
         for (proto, path) in &self.extern_paths {
             // The same text is used in modules of any depth.
             let is_absolute = path.starts_with("::") || path.starts_with("crate::");
@@ -77,7 +148,7 @@ impl MessageOptions {
             }
             config.extern_path(proto, path);
         }
-        Ok(config)
+        Ok(())
     }
 }
 
@@ -89,32 +160,36 @@ pub(crate) struct Messages {
     pub(crate) services: Vec<prost_build::Service>,
 }
 
-pub(crate) fn generate(options: &MessageOptions, sources: &Sources) -> Result<Messages, Error> {
-    let recorder = Recorder::default();
-    let mut config = options.config()?;
-    config.service_generator(Box::new(recorder.clone()));
+impl Messages {
+    /// Asks prost.
+    pub(crate) fn generate(options: &MessageOptions, sources: &Sources) -> Result<Messages, Error> {
+        let recorder = Recorder::default();
+        let mut config = options.config()?;
+        config.service_generator(Box::new(recorder.clone()));
 
-    let mut packages: HashMap<Module, String> = HashMap::new();
-    let mut requests = Vec::new();
-    for file in sources.pool.files() {
-        let mut descriptor = file.file_descriptor_proto().clone();
-        comments::mark_code(&mut descriptor);
-        let package = descriptor.package().to_owned();
-        let module = Module::from_protobuf_package_name(&package);
-        if let Some(other) = packages.insert(module.clone(), package.clone())
-            && other != package
-        {
-            return Err(package_clash(other, package));
+        let mut packages: HashMap<Module, String> = HashMap::new();
+        let mut requests = Vec::new();
+        for file in sources.pool.files() {
+            let mut descriptor = file.file_descriptor_proto().clone();
+            comments::mark_code(&mut descriptor);
+            let package = descriptor.package().to_owned();
+            let module = Module::from_protobuf_package_name(&package);
+            if let Some(other) = packages.insert(module.clone(), package.clone())
+                && other != package
+            {
+                return Err(package_clash(other, package));
+            }
+            requests.push((module, descriptor));
         }
-        requests.push((module, descriptor));
-    }
 
-    let modules = config.generate(requests).map_err(Cause::Prost)?;
-    let mut package_of =
-        |module: Module| packages.remove(&module).expect("prost returns modules of its input");
-    let packages = modules.into_iter().map(|(module, text)| (package_of(module), text)).collect();
-    let services = recorder.services.take();
-    Ok(Messages { packages, services })
+        let modules = config.generate(requests).map_err(Cause::Prost)?;
+        let mut package_of =
+            |module: Module| packages.remove(&module).expect("prost returns modules of its input");
+        let packages =
+            modules.into_iter().map(|(module, text)| (package_of(module), text)).collect();
+        let services = recorder.services.take();
+        Ok(Messages { packages, services })
+    }
 }
 
 /// Both would go into one file, and into one module of the tree.

@@ -45,6 +45,9 @@ pub(crate) fn module(package: &str) -> String {
     Module::from_protobuf_package_name(package).to_string()
 }
 
+/// How the names of all files of this generator begin.
+pub(crate) const FILE_PREFIX: &str = "verbwire-";
+
 /// Name of the file that holds a package's items. Packages cannot contain a hyphen, so that no file of prost or tonic has
 /// such a name.
 pub(crate) fn package_file(package: &str) -> String {

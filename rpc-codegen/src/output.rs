@@ -4,7 +4,7 @@
 //! other's files.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -19,23 +19,96 @@ use crate::{
 /// Text by package.
 pub(crate) type Packages = BTreeMap<String, String>;
 
-/// Everything that this process, which is one run of one build script, wrote into each folder. Calls of `compile` know
-/// nothing else of each other, and files of earlier runs must not count.
-static WRITTEN: Mutex<BTreeMap<PathBuf, Packages>> = Mutex::new(BTreeMap::new());
+/// What one call of `compile` writes.
+pub(crate) struct Output<'a> {
+    pub(crate) packages: Packages,
+    /// The name of a further file for the module tree.
+    pub(crate) include_file: Option<&'a Path>,
+    /// Where encoded descriptors go, and they.
+    pub(crate) descriptor_set: Option<(&'a Path, Vec<u8>)>,
+}
 
-/// Writes the packages, and the tree of these and all that were written into the folder before.
-pub(crate) fn write(out_dir: &Path, packages: Packages) -> Result<(), Error> {
+/// Everything that this process, which is one run of one build script, wrote. Calls of `compile` know nothing else of each
+/// other, and files of earlier runs must not count.
+static WRITTEN: Mutex<Written> =
+    Mutex::new(Written { folders: BTreeMap::new(), descriptor_sets: BTreeMap::new() });
+
+struct Written {
+    folders: BTreeMap<PathBuf, Folder>,
+    descriptor_sets: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Folder {
+    packages: Packages,
+    /// Packages by the name of the further file that holds their tree.
+    trees: BTreeMap<PathBuf, BTreeSet<String>>,
+}
+
+/// Writes the packages, the tree of these and all that were written into the folder before, and what else the call wants.
+pub(crate) fn write(out_dir: &Path, output: Output<'_>) -> Result<(), Error> {
+    let Output { packages, include_file, descriptor_set } = output;
+    if let Some(name) = include_file {
+        check_include_file(name)?;
+    }
     fs::create_dir_all(out_dir).map_err(|error| Error::write(out_dir, error))?;
     let folder = out_dir.canonicalize().map_err(|error| Error::write(out_dir, error))?;
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = written.entry(folder).or_default();
-    check_additions(known, &packages, out_dir)?;
-    for (package, text) in packages {
-        write_if_changed(&out_dir.join(names::package_file(&package)), &text)?;
-        known.insert(package, text);
+    let Written { folders, descriptor_sets } = &mut *written;
+    let folder = folders.entry(folder).or_default();
+    check_additions(&folder.packages, &packages, out_dir)?;
+    if let Some((path, set)) = descriptor_set {
+        write_descriptor_set(path, set, descriptor_sets)?;
     }
-    let tree = Tree::new(known.keys());
-    write_if_changed(&out_dir.join(TREE_FILE), &tree.to_text())
+    folder.write(out_dir, packages, include_file)
+}
+
+impl Folder {
+    fn write(
+        &mut self,
+        out_dir: &Path,
+        packages: Packages,
+        include_file: Option<&Path>,
+    ) -> Result<(), Error> {
+        if let Some(name) = include_file {
+            let tree = self.trees.entry(name.to_owned()).or_default();
+            tree.extend(packages.keys().cloned());
+            write_tree(&out_dir.join(name), tree.iter())?;
+        }
+        for (package, text) in packages {
+            write_if_changed(&out_dir.join(names::package_file(&package)), text.as_bytes())?;
+            self.packages.insert(package, text);
+        }
+        write_tree(&out_dir.join(TREE_FILE), self.packages.keys())
+    }
+}
+
+fn write_tree<'a>(path: &Path, packages: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    write_if_changed(path, Tree::new(packages).to_text().as_bytes())
+}
+
+fn write_descriptor_set(
+    path: &Path,
+    set: Vec<u8>,
+    written: &mut BTreeMap<PathBuf, Vec<u8>>,
+) -> Result<(), Error> {
+    if written.get(path).is_some_and(|known| *known != set) {
+        return Err(Error::from(Cause::DescriptorSetTwice(path.to_owned())));
+    }
+    write_if_changed(path, &set)?;
+    written.insert(path.to_owned(), set);
+    Ok(())
+}
+
+/// A tree includes the files of packages by their names alone, so that it has to be in their folder.
+fn check_include_file(name: &Path) -> Result<(), Error> {
+    let is_file_name = name.file_name().is_some_and(|file| file == name.as_os_str());
+    let is_ours = name.to_string_lossy().starts_with(names::FILE_PREFIX);
+    if is_file_name && !is_ours {
+        Ok(())
+    } else {
+        Err(Error::from(Cause::IncludeFile(name.to_owned())))
+    }
 }
 
 fn check_additions(known: &Packages, added: &Packages, out_dir: &Path) -> Result<(), Error> {
@@ -56,11 +129,11 @@ fn check_additions(known: &Packages, added: &Packages, out_dir: &Path) -> Result
 }
 
 /// An unchanged file keeps its time stamp, so that the user's crate is not compiled again.
-fn write_if_changed(path: &Path, text: &str) -> Result<(), Error> {
+fn write_if_changed(path: &Path, content: &[u8]) -> Result<(), Error> {
     match fs::read(path) {
-        Ok(present) if present == text.as_bytes() => Ok(()),
-        Ok(_) => fs::write(path, text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::write(path, text),
+        Ok(present) if present == content => Ok(()),
+        Ok(_) => fs::write(path, content),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::write(path, content),
         Err(error) => Err(error),
     }
     .map_err(|error| Error::write(path, error))

@@ -64,6 +64,11 @@ impl Sources {
         self.pool.files().filter_map(|file| self.origins.get(file.name())?.path.as_deref())
     }
 
+    /// All files, encoded as a `google.protobuf.FileDescriptorSet`, with comments and custom options.
+    pub(crate) fn descriptor_set(&self) -> Vec<u8> {
+        self.pool.encode_to_vec()
+    }
+
     /// Whether the file was named in the call, and not only imported.
     pub(crate) fn is_requested(&self, file: &str) -> bool {
         self.origins.get(file).is_some_and(|origin| origin.requested)

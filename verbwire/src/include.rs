@@ -24,9 +24,29 @@ macro_rules! include_proto {
 }
 
 /// Includes every package that the `build.rs` generated, as a tree of modules named like the packages.
+///
+/// `include_protos!("store.rs")` includes the packages of those calls of the generator that gave this name to its option
+/// `include_file`, and no others.
 #[macro_export]
 macro_rules! include_protos {
     () => {
-        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/verbwire-protos.rs"));
+        $crate::include_protos!("verbwire-protos.rs");
+    };
+    ($file:literal) => {
+        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file));
+    };
+}
+
+/// The encoded `FileDescriptorSet` that the `build.rs` wrote, as a `&'static [u8]`: `"store"` is the file `store.bin` in
+/// `OUT_DIR`, which the generator's option `file_descriptor_set_path` names.
+///
+/// ```text
+/// const STORE: &[u8] = verbwire::include_file_descriptor_set!("store");
+/// ```
+#[macro_export]
+macro_rules! include_file_descriptor_set {
+    ($name:literal) => {
+        ::core::include_bytes!(::core::concat!(::core::env!("OUT_DIR"), "/", $name, ".bin"))
+            .as_slice()
     };
 }

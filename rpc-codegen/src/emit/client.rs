@@ -3,13 +3,16 @@
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
-use super::{Stubs, deprecation, descriptor, doc, docs_or, ident, lint_attribute, type_from};
+use super::{
+    Stubs, deprecation, descriptor, doc, docs_or, ident, lint_attribute, options::conditions,
+    type_from,
+};
 use crate::{
     model::{Method, Service},
     names::ServiceNames,
 };
 
-pub(super) fn module(service: &Service, stubs: Stubs) -> TokenStream {
+pub(super) fn module(service: &Service, stubs: &Stubs) -> TokenStream {
     let names = ServiceNames::new(&service.name);
     let module = ident(&names.client_module);
     let client = ident(&names.client);
@@ -20,17 +23,21 @@ pub(super) fn module(service: &Service, stubs: Stubs) -> TokenStream {
     let deprecated = deprecation(service.deprecated);
     let lints = lint_attribute();
     let descriptor = descriptor::service(service);
-    let in_process = stubs.server.then(|| in_process(service, &names));
+    let module_attributes = stubs.client_mod_attributes.of_module(service);
+    let attributes = stubs.client_attributes.of_item(service);
+    let in_process = stubs.server.then(|| in_process(service, &names, stubs));
     let methods =
         service.methods.iter().enumerate().map(|(index, each)| method(service, index, each));
 
     quote! {
         #module_doc
         #lints
+        #(#module_attributes)*
         pub mod #module {
             #client_doc
             #deprecated
             #[derive(Debug, Clone)]
+            #attributes
             pub struct #client {
                 client: ::verbwire::codegen::Client,
             }
@@ -56,12 +63,14 @@ pub(super) fn module(service: &Service, stubs: Stubs) -> TokenStream {
     }
 }
 
-fn in_process(service: &Service, names: &ServiceNames) -> TokenStream {
+fn in_process(service: &Service, names: &ServiceNames, stubs: &Stubs) -> TokenStream {
+    let conditions = conditions(&stubs.server_mod_attributes.of_module(service));
     let server_module = ident(&names.server_module);
     let server = ident(&names.server);
     let service = ident(&service.name);
     quote! {
         /// Calls the implementation in the caller's own task, without a transport.
+        #conditions
         pub fn in_process<S: super::#server_module::#service>(service: S) -> Self {
             let server = super::#server_module::#server::new(service);
             Self::new(::verbwire::codegen::Channel::in_process(server))

@@ -3,24 +3,26 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
-use super::{descriptor, doc, docs_or, ident, lint_attribute, type_from};
+use super::{HandlerFuture, Stubs, descriptor, doc, docs_or, handler, ident, lint_attribute};
 use crate::{
     model::{Method, Service},
     names::ServiceNames,
 };
 
-pub(super) fn module(service: &Service) -> TokenStream {
+pub(super) fn module(service: &Service, stubs: &Stubs) -> TokenStream {
     let names = ServiceNames::new(&service.name);
     let module = ident(&names.server_module);
     let module_doc = doc(format!(" Generated server of `{}`.", service.full_name()));
     let lints = lint_attribute();
-    let handlers = handlers(service);
-    let wrapper = wrapper(service, &ident(&names.server));
-    let dispatch = dispatch(service, &ident(&names.server));
+    let attributes = stubs.server_mod_attributes.of_module(service);
+    let handlers = handlers(service, stubs);
+    let wrapper = wrapper(service, &ident(&names.server), stubs);
+    let dispatch = dispatch(service, &ident(&names.server), stubs);
     let descriptor = descriptor::service(service);
     quote! {
         #module_doc
         #lints
+        #(#attributes)*
         pub mod #module {
             #handlers
             #wrapper
@@ -31,56 +33,39 @@ pub(super) fn module(service: &Service) -> TokenStream {
 }
 
 /// The trait that users implement.
-fn handlers(service: &Service) -> TokenStream {
+fn handlers(service: &Service, stubs: &Stubs) -> TokenStream {
     let name = ident(&service.name);
     let docs = docs_or(&service.comments, || {
         format!(" Handlers of the methods of `{}`.", service.full_name())
     });
-    let methods = service.methods.iter().map(|method| handler(service, method));
+    let attributes = stubs.trait_attributes.of_item(service);
+    let methods = service.methods.iter();
+    let methods = methods.map(|method| handler::declaration(service, method, stubs.handlers));
     quote! {
         #docs
+        #attributes
         pub trait #name: ::core::marker::Send + ::core::marker::Sync + 'static {
             #(#methods)*
         }
     }
 }
 
-fn handler(service: &Service, method: &Method) -> TokenStream {
-    let name = ident(&method.name);
-    let request = type_from(&method.request, "super");
-    let reply = type_from(&method.reply, "super");
-    let docs = docs_or(&method.comments, || {
-        format!(" Handles `{}.{}`.", service.full_name(), method.proto_name)
-    });
-    quote! {
-        #docs
-        fn #name(
-            &self,
-            request: ::verbwire::codegen::Request<#request>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::verbwire::codegen::Response<#reply>,
-                ::verbwire::codegen::Status,
-            >,
-        > + ::core::marker::Send;
-    }
-}
-
 /// The struct that makes an implementation a service.
-fn wrapper(service: &Service, server: &Ident) -> TokenStream {
-    let parameter = parameter(service);
-    let trait_name = ident(&service.name);
+fn wrapper(service: &Service, server: &Ident, stubs: &Stubs) -> TokenStream {
+    let Generics { parameter, declared, bounded, sized } = Generics::new(service, stubs);
+    let attributes = stubs.server_attributes.of_item(service);
     let docs = doc(format!(" Serves an implementation of [`{}`].", service.name));
     let debug_name = server.to_string();
     quote! {
         #docs
-        pub struct #server<#parameter> {
+        #attributes
+        pub struct #server<#declared> {
             inner: ::std::sync::Arc<#parameter>,
         }
 
-        impl<#parameter: #trait_name> #server<#parameter> {
+        impl<#bounded> #server<#parameter> {
             /// Takes the implementation over.
-            pub fn new(service: #parameter) -> Self {
+            pub fn new(service: #parameter) -> Self #sized {
                 Self::from_arc(::std::sync::Arc::new(service))
             }
 
@@ -90,13 +75,13 @@ fn wrapper(service: &Service, server: &Ident) -> TokenStream {
             }
         }
 
-        impl<#parameter> ::core::clone::Clone for #server<#parameter> {
+        impl<#declared> ::core::clone::Clone for #server<#parameter> {
             fn clone(&self) -> Self {
                 Self { inner: ::std::sync::Arc::clone(&self.inner) }
             }
         }
 
-        impl<#parameter> ::core::fmt::Debug for #server<#parameter> {
+        impl<#declared> ::core::fmt::Debug for #server<#parameter> {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                 f.debug_struct(#debug_name).finish_non_exhaustive()
             }
@@ -105,9 +90,8 @@ fn wrapper(service: &Service, server: &Ident) -> TokenStream {
 }
 
 /// From method numbers to handlers.
-fn dispatch(service: &Service, server: &Ident) -> TokenStream {
-    let parameter = parameter(service);
-    let trait_name = ident(&service.name);
+fn dispatch(service: &Service, server: &Ident, stubs: &Stubs) -> TokenStream {
+    let Generics { parameter, declared, bounded, .. } = Generics::new(service, stubs);
     let full_name = service.full_name();
     let body = if service.methods.is_empty() {
         quote! {
@@ -116,7 +100,7 @@ fn dispatch(service: &Service, server: &Ident) -> TokenStream {
         }
     } else {
         let arms = service.methods.iter().enumerate();
-        let arms = arms.map(|(index, method)| arm(service, index, method));
+        let arms = arms.map(|(index, method)| arm(service, index, method, stubs));
         quote! {
             let inner = ::std::sync::Arc::clone(&self.inner);
             match method {
@@ -126,7 +110,7 @@ fn dispatch(service: &Service, server: &Ident) -> TokenStream {
         }
     };
     quote! {
-        impl<#parameter: #trait_name> ::verbwire::codegen::Service for #server<#parameter> {
+        impl<#bounded> ::verbwire::codegen::Service for #server<#parameter> {
             fn descriptor(&self) -> &'static ::verbwire::codegen::ServiceDescriptor {
                 &SERVICE
             }
@@ -140,22 +124,54 @@ fn dispatch(service: &Service, server: &Ident) -> TokenStream {
             }
         }
 
-        impl<#parameter> ::verbwire::codegen::NamedService for #server<#parameter> {
+        impl<#declared> ::verbwire::codegen::NamedService for #server<#parameter> {
             const NAME: &'static str = #full_name;
         }
     }
 }
 
-/// The handler is named with its trait, because `inner.clone(request)` would be the `Arc`'s.
-fn arm(service: &Service, index: usize, method: &Method) -> TokenStream {
+fn arm(service: &Service, index: usize, method: &Method, stubs: &Stubs) -> TokenStream {
     let index = Literal::usize_unsuffixed(index);
     let parameter = parameter(service);
     let trait_name = ident(&service.name);
-    let name = ident(&method.name);
+    let call = handler::call(quote!(<#parameter as #trait_name>), method, stubs.handlers);
     quote! {
         #index => ::verbwire::codegen::unary(request, move |request| async move {
-            <#parameter as #trait_name>::#name(&inner, request).await
+            #call
         }),
+    }
+}
+
+/// The type parameter of a server, in the places where it appears.
+struct Generics {
+    parameter: Ident,
+    /// Where it is declared.
+    declared: TokenStream,
+    /// Where it has to be an implementation.
+    bounded: TokenStream,
+    /// The clause of a function that needs its size.
+    sized: Option<TokenStream>,
+}
+
+impl Generics {
+    fn new(service: &Service, stubs: &Stubs) -> Self {
+        let parameter = parameter(service);
+        let trait_name = ident(&service.name);
+        match stubs.handlers.future {
+            HandlerFuture::Unboxed => Self {
+                declared: quote!(#parameter),
+                bounded: quote!(#parameter: #trait_name),
+                sized: None,
+                parameter,
+            },
+            // So that `dyn Trait` can be served.
+            HandlerFuture::AsyncTrait => Self {
+                declared: quote!(#parameter: ?::core::marker::Sized),
+                bounded: quote!(#parameter: #trait_name + ?::core::marker::Sized),
+                sized: Some(quote!(where #parameter: ::core::marker::Sized,)),
+                parameter,
+            },
+        }
     }
 }
 

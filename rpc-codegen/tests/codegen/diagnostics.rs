@@ -247,8 +247,62 @@ fn attributes_have_to_be_rust() {
     let text = scratch.text(scratch.compile(builder, &["a.proto"]));
     assert!(text.starts_with("messages of package `p` are not valid Rust: "), "{text}");
     assert!(
-        text.ends_with("; check the attributes given to `type_attribute` and `field_attribute`"),
+        text.ends_with(
+            "; check the attributes given to `type_attribute`, `message_attribute`, `enum_attribute` and \
+             `field_attribute`"
+        ),
         "{text}"
+    );
+}
+
+#[test]
+fn attributes_of_stubs_name_their_option() {
+    let scratch = Scratch::new("stub_attribute");
+    scratch.proto("a.proto", "package p;\nservice A {}\n");
+    let builders = [
+        (configure().client_mod_attribute(".", "derive(X)"), "client_mod_attribute"),
+        (configure().client_attribute(".", "derive(X)"), "client_attribute"),
+        (configure().server_mod_attribute(".", "derive(X)"), "server_mod_attribute"),
+        (configure().server_attribute(".", "derive(X)"), "server_attribute"),
+        (configure().trait_attribute(".", "derive(X)"), "trait_attribute"),
+    ];
+    for (builder, option) in builders {
+        let text = scratch.text(scratch.compile(builder, &["a.proto"]));
+        let start = format!("`derive(X)`, given to `{option}`, is not an attribute: ");
+        assert!(text.starts_with(&start), "{text}");
+        assert!(text.ends_with("; write it as in Rust, `#[..]`"), "{text}");
+    }
+}
+
+#[test]
+fn an_include_file_is_a_name_in_the_output_folder() {
+    let scratch = Scratch::new("include_file");
+    scratch.proto("a.proto", "");
+    for name in ["src/mod.rs", "..", "", "verbwire-protos.rs", "verbwire-package.a.rs"] {
+        let builder = configure().include_file(name);
+        assert_eq!(
+            scratch.text(scratch.compile(builder, &["a.proto"])),
+            format!(
+                "`{name}`, given to `include_file`, is not the name of a file for the output folder: give a name \
+                 without a folder that does not begin with `verbwire-`"
+            )
+        );
+    }
+    assert!(!scratch.out().exists(), "nothing is written after an error");
+}
+
+#[test]
+fn a_descriptor_set_that_another_call_wrote_is_not_overwritten() {
+    let scratch = Scratch::new("descriptor_set_twice");
+    scratch.proto("a.proto", "package a;\n").proto("b.proto", "package b;\n");
+    let path = scratch.protos().join("set.bin");
+    let builder = || configure().file_descriptor_set_path(&path);
+    scratch.compile(builder(), &["a.proto"]).expect("the first call is fine");
+    scratch.compile(builder(), &["a.proto"]).expect("and so is the same once more");
+    assert_eq!(
+        scratch.text(scratch.compile(builder(), &["b.proto"])),
+        "protos/set.bin was already written with other descriptors: name all files in one call of `compile`, \
+         or give the second call another path"
     );
 }
 

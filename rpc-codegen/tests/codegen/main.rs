@@ -6,3 +6,4 @@ mod output;
 mod scratch;
 mod services;
 mod snapshots;
+mod stubs;

@@ -99,3 +99,49 @@ fn the_built_in_options_win_over_a_copy_of_another_version() {
     );
     scratch.compile(configure(), &["a.proto"]).expect("the copy is not read");
 }
+
+#[test]
+fn messages_and_enums_have_attributes_of_their_own() {
+    let scratch = Scratch::new("kinds_of_types");
+    let builder = configure()
+        .message_attribute(".gen.type", "#[repr(C)]")
+        .enum_attribute(".gen.type", "#[non_exhaustive]");
+    let text = scratch.compile_shared(builder, &["keywords.proto"]).package("gen.type");
+    assert_eq!(text.matches("#[repr(C)]").count(), 2);
+    // Two enums and a oneof.
+    assert_eq!(text.matches("#[non_exhaustive]").count(), 3);
+}
+
+#[test]
+fn well_known_types_are_generated_when_asked_for() {
+    let scratch = Scratch::new("well_known_compiled");
+    let builder = configure().compile_well_known_types(true);
+    let written = scratch.compile_shared(builder, &["well_known.proto"]).written();
+    assert!(written["verbwire-package.google.protobuf.rs"].contains("pub struct Timestamp"));
+    let users = &written["verbwire-package.well_known.rs"];
+    assert!(!users.contains("prost_types"), "{users}");
+    assert!(users.contains("super::super::google::protobuf::Empty"), "{users}");
+}
+
+#[test]
+fn debug_boxes_prefixes_and_names_are_as_asked_for() {
+    let scratch = Scratch::new("more_of_prost");
+    scratch.proto(
+        "a.proto",
+        "package p;\n\
+         message Outer { Inner inner = 1; Kind kind = 2; }\n\
+         message Inner { string secret = 1; }\n\
+         enum Kind { KIND_NONE = 0; }\n",
+    );
+    let builder = configure()
+        .skip_debug(["Inner"])
+        .boxed("Outer.inner")
+        .retain_enum_prefix()
+        .enable_type_names();
+    scratch.compile(builder, &["a.proto"]).expect("the file is valid");
+    let text = scratch.package("p");
+    assert_eq!(text.matches("#[prost(skip_debug)]").count(), 1);
+    assert!(text.contains("alloc::boxed::Box<Inner>"), "{text}");
+    assert!(text.contains("KindNone = 0"), "{text}");
+    assert!(text.contains("::verbwire::codegen::prost::Name for Outer"), "{text}");
+}

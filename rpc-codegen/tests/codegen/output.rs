@@ -90,3 +90,53 @@ fn one_file_needs_no_include_path() {
     // Reading was fine: the folder of the file is the include path.
     assert!(text.starts_with("OUT_DIR is not set"), "{text}");
 }
+
+#[test]
+fn an_include_file_holds_the_packages_of_the_calls_that_name_it() {
+    let scratch = Scratch::new("include_files");
+    let store = || configure().include_file("store.rs");
+    scratch.compile_shared(store(), &["greeter.proto"]);
+    scratch.compile_shared(store(), &["hints.proto"]);
+    scratch.compile_shared(configure().include_file("mod.rs"), &["comments.proto"]);
+    let written = scratch.written();
+    let modules = |file: &str| {
+        let lines = written[file].lines().filter_map(|line| line.strip_prefix("pub mod "));
+        lines.map(|line| line.trim_end_matches(" {")).collect::<Vec<_>>()
+    };
+    assert_eq!(modules("store.rs"), ["helloworld", "hints"]);
+    assert_eq!(modules("mod.rs"), ["comments"]);
+    assert_eq!(modules("verbwire-protos.rs"), ["comments", "helloworld", "hints"]);
+}
+
+#[test]
+fn a_descriptor_set_has_imports_comments_and_options() {
+    let scratch = Scratch::new("descriptor_set");
+    let path = scratch.protos().join("set.bin");
+    scratch.compile_shared(configure().file_descriptor_set_path(&path), &["hints.proto"]);
+    let set = fs::read(path).expect("the set was written");
+    let contains = |text: &str| set.windows(text.len()).any(|part| part == text.as_bytes());
+    for text in ["hints.proto", "verbwire/options.proto", " Pages of a device."] {
+        assert!(contains(text), "{text}");
+    }
+    // `expected_reply_size: 65536`, which is field 1.
+    assert!(set.windows(4).any(|part| part == [0x08, 0x80, 0x80, 0x04]));
+}
+
+#[test]
+fn include_paths_are_searched_in_their_order_and_before_what_is_built_in() {
+    let scratch = Scratch::new("include_order");
+    scratch.proto("first/shared.proto", "package shared;\nmessage First {}\n");
+    scratch.proto("second/shared.proto", "package shared;\nmessage Second {}\n");
+    scratch.proto(
+        "second/google/protobuf/empty.proto",
+        "package google.protobuf;\nmessage Empty {}\nmessage Own {}\n",
+    );
+    scratch.proto(
+        "first/a.proto",
+        "package a;\nimport \"shared.proto\";\nimport \"google/protobuf/empty.proto\";\n\
+         message A { shared.First first = 1; google.protobuf.Own own = 2; }\n",
+    );
+    let includes = [scratch.protos().join("first"), scratch.protos().join("second")];
+    configure().out_dir(scratch.out()).compile(&["a.proto"], &includes).expect("all are found");
+    assert!(scratch.package("shared").contains("struct First"));
+}

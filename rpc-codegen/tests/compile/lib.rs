@@ -5,6 +5,13 @@
 
 verbwire::include_protos!();
 
+pub mod forms;
+
+/// The tree of the first call alone.
+pub mod first {
+    verbwire::include_protos!("first.rs");
+}
+
 /// The same packages, each included by itself.
 pub mod single {
     /// Package `helloworld`.
