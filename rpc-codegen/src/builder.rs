@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::{
+    collisions,
     emit::{self, Stubs},
     error::{Cause, Error},
     messages::{MessageOptions, Messages},
@@ -68,6 +69,7 @@ impl Builder {
     ) -> Result<(), Error> {
         self.stubs.check()?;
         let sources = Sources::open(protos, includes)?;
+        collisions::check(&self.messages, &sources)?;
         let messages = Messages::generate(&self.messages, &sources)?;
         let packages = self.packages(messages, &sources)?;
         let out_dir = self
@@ -100,6 +102,7 @@ impl Builder {
         includes: &[impl AsRef<Path>],
     ) -> Result<Vec<Service>, Error> {
         let sources = Sources::open(protos, includes)?;
+        collisions::check(&self.messages, &sources)?;
         let messages = Messages::generate(&self.messages, &sources)?;
         self.model(messages.services, &sources)
     }
@@ -109,7 +112,7 @@ impl Builder {
         mut recorded: Vec<prost_build::Service>,
         sources: &Sources,
     ) -> Result<Vec<Service>, Error> {
-        recorded.retain(|service| !self.messages.is_extern_package(&service.package));
+        recorded.retain(|service| !self.messages.is_extern(&service.package));
         let mut services = parse::services(recorded, sources)?;
         for service in &mut services {
             self.silence(service);

@@ -128,6 +128,8 @@ pub(crate) enum Unsupported {
         "methods `{first}` and `{second}` of service `{service}` have the same Rust name `{name}`: rename one"
     )]
     MethodNames { service: String, first: String, second: String, name: String },
+    #[error("{first} and {second} have the same Rust name `{name}`: rename one")]
+    RustNames { first: String, second: String, name: String },
     #[error(
         "services `{first}` and `{second}` have the same Rust module names, such as `{module}`: rename one"
     )]

@@ -30,7 +30,8 @@
 //! - Names are converted as prost does: `SayHello` becomes `say_hello`, `Type` becomes `r#type`, `Self` becomes `self_`.
 //! - A method named like one of the client's own (`new`, `in_process`, `channel`, `clone`) gets a trailing underscore,
 //!   in the client and in the trait: `New` becomes `new_`.
-//! - Two methods, services or packages with the same Rust name are an error.
+//! - Two items with the same Rust name are an error that names both: methods, services, packages, messages, enums, fields,
+//!   oneofs and values of enums. For the latter, [`Builder::retain_enum_prefix`] may help.
 //!
 //! # Hints
 //!
@@ -57,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod collisions;
 mod comments;
 mod emit;
 mod error;

@@ -15,8 +15,12 @@ use crate::{
     comments,
     error::{Cause, Error},
     names,
+    select::selects,
     sources::Sources,
 };
+
+/// The message of `verbwire/options.proto`.
+const HINTS: &str = ".verbwire.MethodOptions";
 
 /// What the user wants of messages. Paths are in prost's notation: `.package.Message.field`, or any end of it.
 #[derive(Debug, Clone)]
@@ -83,14 +87,14 @@ impl Default for MessageOptions {
 }
 
 impl MessageOptions {
-    /// Whether all types of the package are taken from elsewhere.
-    pub(crate) fn is_extern_package(&self, package: &str) -> bool {
-        let package = format!(".{package}");
-        self.extern_paths.iter().any(|(proto, _)| {
-            package
-                .strip_prefix(proto.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
+    /// Whether the type, or all types of the package, are taken from elsewhere.
+    pub(crate) fn is_extern(&self, full_name: &str) -> bool {
+        let is_ready = self.well_known_types == WellKnownTypes::Ready;
+        let built_in = [(is_ready, ".google.protobuf"), (true, HINTS)];
+        let built_in =
+            built_in.into_iter().filter_map(|(is_extern, path)| is_extern.then_some(path));
+        let given = self.extern_paths.iter().map(|(path, _)| path.as_str());
+        built_in.chain(given).any(|path| path.starts_with('.') && selects(path, full_name))
     }
 
     fn config(&self) -> Result<Config, Error> {
@@ -103,7 +107,7 @@ impl MessageOptions {
             .skip_debug(&self.skip_debug)
             .disable_comments(&self.disable_comments)
             // Hints, read here and of no use at run time. The path does not exist: nobody sends such a message.
-            .extern_path(".verbwire.MethodOptions", "::verbwire::codegen::MethodOptions");
+            .extern_path(HINTS, "::verbwire::codegen::MethodOptions");
         if self.well_known_types == WellKnownTypes::Compiled {
             config.compile_well_known_types();
         }

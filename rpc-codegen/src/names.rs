@@ -2,6 +2,7 @@
 //!
 //! Converts on top of prost's own rules, so that stubs and messages always agree.
 
+use heck::ToUpperCamelCase;
 use prost_build::Module;
 
 /// Methods that each generated client has by itself. `clone` would not be a double definition, but would hide the
@@ -37,6 +38,23 @@ impl ServiceNames {
             server: format!("{camel}Server"),
             server_module: format!("{snake}_server"),
         }
+    }
+}
+
+/// Name of a type: prost's rule, which prost keeps to itself.
+pub(crate) fn upper_camel(name: &str) -> String {
+    match name.to_upper_camel_case() {
+        name if name == "Self" => "Self_".to_owned(),
+        name => name,
+    }
+}
+
+/// Name of an enum's value, without the name of the enum in front of it: prost's rule again.
+pub(crate) fn enum_value(enum_type: &str, value: &str) -> String {
+    let name = upper_camel(value);
+    match name.strip_prefix(enum_type) {
+        Some(rest) if rest.starts_with(char::is_uppercase) => upper_camel(rest),
+        _ => name,
     }
 }
 
@@ -85,6 +103,20 @@ mod tests {
         }
         assert_eq!(method("say_hello"), "say_hello");
         assert_eq!(method("r#type"), "r#type");
+    }
+
+    #[test]
+    fn values_of_enums_lose_the_name_of_the_enum() {
+        for (value, name) in [
+            ("KIND_SMALL", "Small"),
+            ("KIND_SELF", "Self_"),
+            ("SELF", "Self_"),
+            ("KINDLY", "Kindly"),
+            ("KIND", "Kind"),
+            ("KIND_2", "Kind2"),
+        ] {
+            assert_eq!(enum_value("Kind", value), name);
+        }
     }
 
     #[test]

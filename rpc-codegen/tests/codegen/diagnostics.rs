@@ -192,6 +192,121 @@ fn services_with_one_rust_name_are_rejected() {
 }
 
 #[test]
+fn items_with_one_rust_name_are_reported_all_at_once() {
+    let proto = "package p;\n\
+        message FooBar {}\n\
+        message Foo_Bar {}\n\
+        enum foo_bar { NONE = 0; }\n\
+        message Fields {\n\
+          optional string Name = 1;\n\
+          oneof NAME { bool a = 3; }\n\
+          enum Inner { INNER_ONE = 0; ONE = 1; SELF = 2; INNER_SELF = 3; }\n\
+          message inner {}\n\
+        }\n";
+    assert_eq!(
+        rejected("rust_names", proto),
+        "protos/a.proto:4: message `p.FooBar` and message `p.Foo_Bar` have the same Rust name `FooBar`: rename one\n\
+         protos/a.proto:8: field `p.Fields.Name` and oneof `p.Fields.NAME` have the same Rust name `name`: rename one\n\
+         protos/a.proto:9: message `p.Fields.inner` and enum `p.Fields.Inner` have the same Rust name `Inner`: \
+         rename one\n\
+         protos/a.proto:9: enum value `p.Fields.INNER_ONE` and enum value `p.Fields.ONE` have the same Rust name \
+         `One`: rename one\n\
+         protos/a.proto:9: enum value `p.Fields.SELF` and enum value `p.Fields.INNER_SELF` have the same Rust name \
+         `Self_`: rename one\n\
+         protos/a.proto:5: message `p.FooBar` and enum `p.foo_bar` have the same Rust name `FooBar`: rename one"
+    );
+}
+
+/// In proto3, protobuf itself forbids them.
+#[test]
+fn fields_of_proto2_with_one_rust_name_are_rejected() {
+    let scratch = Scratch::new("field_names");
+    let proto = "syntax = \"proto2\";\n\
+        message M {\n\
+          optional bool Name = 1;\n\
+          optional bool name = 2;\n\
+          oneof choice {\n\
+            bool a = 3;\n\
+            bool A = 4;\n\
+          }\n\
+        }\n";
+    fs::write(scratch.protos().join("a.proto"), proto).expect("scratch is writable");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["a.proto"])),
+        "protos/a.proto:4: field `M.Name` and field `M.name` have the same Rust name `name`: rename one\n\
+         protos/a.proto:7: field `M.a` and field `M.A` have the same Rust name `A`: rename one"
+    );
+}
+
+#[test]
+fn modules_with_one_name_are_rejected() {
+    let scratch = Scratch::new("module_names");
+    scratch.proto(
+        "a.proto",
+        "package a;\n\
+         message B { message Inner {} }\n\
+         message GreeterClient { enum Kind { NONE = 0; } }\n\
+         service Greeter {}\n",
+    );
+    scratch.proto("b.proto", "package a.b.c;\nmessage C {}\n");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["a.proto", "b.proto"])),
+        "protos/a.proto:5: message `a.GreeterClient` and service `a.Greeter` have the same Rust name \
+         `greeter_client`: rename one\n\
+         protos/b.proto:2: message `a.B` and package `a.b.c` have the same Rust name `b`: rename one"
+    );
+}
+
+#[test]
+fn names_that_only_seem_to_be_one_are_no_error() {
+    let scratch = Scratch::new("no_collision");
+    scratch.proto(
+        "a.proto",
+        "package a;\n\
+         message B {}\n\
+         message GreeterClient {}\n\
+         service Greeter {}\n\
+         message M {\n\
+           oneof kind { bool x = 1; }\n\
+           message Kind {}\n\
+           map<string, string> kinds = 2;\n\
+           optional bool kind_of = 3;\n\
+         }\n\
+         enum E { option allow_alias = true; E_ONE = 0; ONE = 0; }\n",
+    );
+    scratch.proto("b.proto", "package a.b;\nmessage B {}\n");
+    scratch.compile(configure(), &["a.proto", "b.proto"]).expect("nothing is wrong");
+    assert!(scratch.package("a").contains("KindOneOf"));
+}
+
+#[test]
+fn values_that_are_one_without_the_enums_name_are_two_with_it() {
+    let scratch = Scratch::new("retained_values");
+    scratch.proto("a.proto", "package p;\nenum Kind { KIND_NONE = 0; NONE = 1; }\n");
+    assert_eq!(
+        scratch.text(scratch.compile(configure(), &["a.proto"])),
+        "protos/a.proto:3: enum value `p.KIND_NONE` and enum value `p.NONE` have the same Rust name `None`: rename \
+         one"
+    );
+    let builder = configure().retain_enum_prefix();
+    scratch.compile(builder, &["a.proto"]).expect("the names differ");
+}
+
+#[test]
+fn types_from_elsewhere_may_have_any_names() {
+    let scratch = Scratch::new("extern_names");
+    scratch.proto(
+        "a.proto",
+        "package p;\nmessage AB {}\nmessage A_b {}\nenum K { K_A = 0; A = 1; }\nmessage M { AB a = 1; A_b b = 2; }\n",
+    );
+    let builder = configure()
+        .extern_path(".p.A_b", "::elsewhere::Other")
+        .extern_path(".p.AB", "::elsewhere::One")
+        .extern_path(".p.K", "::elsewhere::K");
+    scratch.compile(builder, &["a.proto"]).expect("neither is generated");
+}
+
+#[test]
 fn packages_with_one_rust_module_are_rejected() {
     let scratch = Scratch::new("package_names");
     scratch.proto("a.proto", "package shop.items;\nmessage A {}\n");
