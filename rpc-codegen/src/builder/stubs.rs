@@ -23,7 +23,7 @@ impl Builder {
     /// For services that are trait objects, `Arc<dyn Greeter>`, and for implementations that have the macro already. It costs an
     /// allocation per call. The crate that implements the trait names `async-trait` in its manifest; generated code does not need it.
     ///
-    /// ```ignore
+    /// ```text
     /// #[async_trait::async_trait]
     /// impl Greeter for Polite {
     ///     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> { .. }

@@ -8,7 +8,7 @@ use crate::scratch::{PROTOS, Scratch};
 
 #[test]
 fn the_same_input_gives_the_same_bytes() {
-    const ALL: [&str; 7] = [
+    const ALL: [&str; 8] = [
         "greeter.proto",
         "hints.proto",
         "keywords.proto",
@@ -16,6 +16,7 @@ fn the_same_input_gives_the_same_bytes() {
         "packages.proto",
         "comments.proto",
         "well_known.proto",
+        "same_names.proto",
     ];
     let first = Scratch::new("deterministic_first");
     let second = Scratch::new("deterministic_second");

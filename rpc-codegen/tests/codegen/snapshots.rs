@@ -4,13 +4,17 @@
 
 use std::{env, fs, path::Path};
 
-use verbwire_codegen::configure;
+use verbwire_codegen::{Builder, configure};
 
 use crate::scratch::{Scratch, read_folder};
 
 fn check(name: &str, protos: &[&str]) {
+    check_with(configure(), name, protos);
+}
+
+fn check_with(builder: Builder, name: &str, protos: &[&str]) {
     let scratch = Scratch::new(&format!("snapshot_{name}"));
-    let written = scratch.compile_shared(configure(), protos).written();
+    let written = scratch.compile_shared(builder, protos).written();
 
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
     if env::var_os("UPDATE_SNAPSHOTS").is_some() {
@@ -73,4 +77,32 @@ fn comments_and_deprecation() {
 #[test]
 fn well_known_types() {
     check("well_known", &["well_known.proto"]);
+}
+
+#[test]
+fn one_name_for_everything() {
+    check("same_names", &["same_names.proto"]);
+}
+
+#[test]
+fn boxed_handlers() {
+    check_with(configure().async_trait(true), "async_trait", &["greeter.proto"]);
+}
+
+#[test]
+fn handlers_of_an_arc_that_may_be_left_out_without_comments() {
+    let builder = configure().use_arc_self(true).generate_default_stubs(true);
+    check_with(builder.disable_comments(["."]), "arc_self", &["greeter.proto"]);
+}
+
+#[test]
+fn well_known_types_that_are_generated() {
+    let builder = configure().compile_well_known_types(true);
+    check_with(builder, "well_known_compiled", &["well_known.proto"]);
+}
+
+#[test]
+fn types_of_the_crate_around_the_generated_code() {
+    let builder = configure().extern_path(".shop.items", "crate::shop::items");
+    check_with(builder, "extern_crate", &["packages.proto"]);
 }

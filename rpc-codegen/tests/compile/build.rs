@@ -15,7 +15,13 @@ fn main() -> Result<(), Error> {
         .file_descriptor_set_path(out_dir.join("first.bin"))
         .compile(&["greeter.proto", "hints.proto", "comments.proto"], &[PROTOS])?;
     configure().compile(
-        &["collisions.proto", "keywords.proto", "packages.proto", "well_known.proto"],
+        &[
+            "collisions.proto",
+            "keywords.proto",
+            "packages.proto",
+            "same_names.proto",
+            "well_known.proto",
+        ],
         &[PROTOS],
     )?;
     let form = |name: &str, builder: Builder| {
@@ -44,6 +50,10 @@ fn main() -> Result<(), Error> {
             .enum_attribute(".", "#[non_exhaustive]")
             .client_attribute(".", "#[must_use]"),
     )?;
+    configure()
+        .extern_path(".shop.items", "crate::shop::items")
+        .out_dir(out_dir.join("extern_crate"))
+        .compile(&["packages.proto"], &[PROTOS])?;
     configure()
         .compile_well_known_types(true)
         .out_dir(out_dir.join("well_known_compiled"))

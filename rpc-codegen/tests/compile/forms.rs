@@ -46,6 +46,10 @@ form!(
     attributes
 );
 form!(
+    /// `extern_path` into this crate.
+    extern_crate
+);
+form!(
     /// `compile_well_known_types(true)`.
     well_known_compiled
 );
