@@ -54,13 +54,13 @@ impl Builder {
     /// Generates code for the files and all that they import, and tells Cargo to watch each file that was read.
     ///
     /// `protos` are paths, relative to the working directory or to an include path. Imports are looked for in the
-    /// `includes`, in their order. A build script may call this several times; packages of all calls are in the one module
-    /// tree of the output folder.
+    /// `includes`, in their order. A build script may call this several times: packages of all calls are in the one module
+    /// tree of the output folder, and a package of several calls has the items of all.
     ///
     /// # Errors
     ///
     /// When no file is named; when an include path does not exist; when a file cannot be read or is not valid protobuf; when it asks for something that is not supported, such as
-    /// streaming; when an option has no meaning in Rust; when a package was generated differently by an earlier call; when the
+    /// streaming; when an option has no meaning in Rust; when an item was generated differently by an earlier call; when the
     /// output cannot be written. Nothing is written then, except for errors of writing itself.
     pub fn compile(
         self,

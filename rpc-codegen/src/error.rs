@@ -69,11 +69,11 @@ pub(crate) enum Cause {
     #[error("packages `{first}` and `{second}` have the same Rust module `{module}`: rename one")]
     PackageNames { first: String, second: String, module: String },
     #[error(
-        "package `{package}` was already generated into {}, with other content: name all its files in one \
-         call of `compile`, with one set of options, or give the second call another `out_dir`",
+        "`{item}` of package `{package}` was already generated into {}, with other content: give both calls of \
+         `compile` the same options, or the second one another `out_dir`",
         .out_dir.display()
     )]
-    PackageTwice { package: String, out_dir: PathBuf },
+    ItemTwice { item: String, package: String, out_dir: PathBuf },
     #[error("OUT_DIR is not set: call `out_dir` when running outside of a build script")]
     OutDir,
     #[error("cannot write {}: {source}", .path.display())]

@@ -66,6 +66,7 @@ mod messages;
 pub mod model;
 mod names;
 mod output;
+mod package;
 mod parse;
 mod select;
 mod sources;

@@ -14,10 +14,11 @@ use crate::{
     error::{Cause, Error},
     messages,
     names::{self, TREE_FILE},
+    package::PackageText,
 };
 
-/// Text by package.
-pub(crate) type Packages = BTreeMap<String, String>;
+/// By the name of the package.
+pub(crate) type Packages = BTreeMap<String, PackageText>;
 
 /// What one call of `compile` writes.
 pub(crate) struct Output<'a> {
@@ -56,7 +57,7 @@ pub(crate) fn write(out_dir: &Path, output: Output<'_>) -> Result<(), Error> {
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
     let Written { folders, descriptor_sets } = &mut *written;
     let folder = folders.entry(folder).or_default();
-    check_additions(&folder.packages, &packages, out_dir)?;
+    let packages = folder.merge(packages, out_dir)?;
     if let Some((path, set)) = descriptor_set {
         write_descriptor_set(path, set, descriptor_sets)?;
     }
@@ -64,6 +65,30 @@ pub(crate) fn write(out_dir: &Path, output: Output<'_>) -> Result<(), Error> {
 }
 
 impl Folder {
+    /// The packages with what earlier calls generated for them.
+    fn merge(&self, added: Packages, out_dir: &Path) -> Result<Packages, Error> {
+        let mut merged = Packages::new();
+        for (package, text) in added {
+            let module = names::module(&package);
+            let is_same_module =
+                |other: &&String| **other != package && names::module(other) == module;
+            if let Some(other) = self.packages.keys().find(is_same_module) {
+                return Err(messages::package_clash(other.clone(), package));
+            }
+            let text = match self.packages.get(&package).cloned() {
+                None => text,
+                Some(mut known) => {
+                    let out_dir = out_dir.to_owned();
+                    let twice = |item| Cause::ItemTwice { item, package: package.clone(), out_dir };
+                    known.merge(text).map_err(twice)?;
+                    known
+                }
+            };
+            merged.insert(package, text);
+        }
+        Ok(merged)
+    }
+
     fn write(
         &mut self,
         out_dir: &Path,
@@ -76,7 +101,8 @@ impl Folder {
             write_tree(&out_dir.join(name), tree.iter())?;
         }
         for (package, text) in packages {
-            write_if_changed(&out_dir.join(names::package_file(&package)), text.as_bytes())?;
+            let path = out_dir.join(names::package_file(&package));
+            write_if_changed(&path, text.to_text().as_bytes())?;
             self.packages.insert(package, text);
         }
         write_tree(&out_dir.join(TREE_FILE), self.packages.keys())
@@ -109,23 +135,6 @@ fn check_include_file(name: &Path) -> Result<(), Error> {
     } else {
         Err(Error::from(Cause::IncludeFile(name.to_owned())))
     }
-}
-
-fn check_additions(known: &Packages, added: &Packages, out_dir: &Path) -> Result<(), Error> {
-    for (package, text) in added {
-        if known.get(package).is_some_and(|known| known != text) {
-            return Err(Error::from(Cause::PackageTwice {
-                package: package.clone(),
-                out_dir: out_dir.to_owned(),
-            }));
-        }
-        let module = names::module(package);
-        let is_same_module = |other: &&String| *other != package && names::module(other) == module;
-        if let Some(other) = known.keys().find(is_same_module) {
-            return Err(messages::package_clash(other.clone(), package.clone()));
-        }
-    }
-    Ok(())
 }
 
 /// An unchanged file keeps its time stamp, so that the user's crate is not compiled again.

@@ -318,17 +318,19 @@ fn packages_with_one_rust_module_are_rejected() {
 }
 
 #[test]
-fn a_package_that_two_calls_generate_differently_is_rejected() {
-    let scratch = Scratch::new("package_twice");
-    scratch.proto("a.proto", "package p;\nmessage A {}\n");
-    scratch.proto("b.proto", "package p;\nmessage B {}\n");
+fn an_item_that_two_calls_generate_differently_is_rejected() {
+    let scratch = Scratch::new("item_twice");
+    scratch.proto("a.proto", "package p;\nmessage A { bytes a = 1; }\n");
+    scratch.proto("b.proto", "package p;\nimport \"a.proto\";\nmessage B { A a = 1; }\n");
     scratch.compile(configure(), &["a.proto"]).expect("the first call is fine");
+    let first = scratch.package("p");
+    let builder = configure().bytes([] as [&str; 0]);
     assert_eq!(
-        scratch.text(scratch.compile(configure(), &["b.proto"])),
-        "package `p` was already generated into out, with other content: name all its files in one call of \
-         `compile`, with one set of options, or give the second call another `out_dir`"
+        scratch.text(scratch.compile(builder, &["b.proto"])),
+        "`A` of package `p` was already generated into out, with other content: give both calls of `compile` the \
+         same options, or the second one another `out_dir`"
     );
-    assert!(scratch.package("p").contains("struct A"));
+    assert_eq!(scratch.package("p"), first);
 }
 
 #[test]

@@ -46,6 +46,50 @@ fn two_calls_may_generate_the_same_imported_package() {
 }
 
 #[test]
+fn two_calls_for_one_package_give_what_one_call_gives() {
+    const FILES: [(&str, &str); 2] = [
+        (
+            "a.proto",
+            "package p;\nmessage A { enum Kind { KIND_A = 0; } }\nservice S { rpc Do(A) returns (A); }\n",
+        ),
+        (
+            "b.proto",
+            "package p;\nimport \"a.proto\";\nmessage B { A a = 1; }\nservice T { rpc Do(A) returns (B); }\n",
+        ),
+    ];
+    let scratch = |name| {
+        let scratch = Scratch::new(name);
+        FILES.iter().for_each(|(file, text)| {
+            scratch.proto(file, text);
+        });
+        scratch
+    };
+    let one = scratch("one_call");
+    one.compile(configure(), &["a.proto", "b.proto"]).expect("the files are valid");
+    let two = scratch("two_calls_one_package");
+    two.compile(configure(), &["a.proto"]).expect("the file is valid");
+    let first = two.package("p");
+    two.compile(configure(), &["b.proto"]).expect("what is there stays, the rest is added");
+    assert!(two.package("p").starts_with(&first));
+    let sorted = |text: String| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(one.package("p")), sorted(two.package("p")));
+}
+
+#[test]
+fn clients_and_servers_may_come_from_two_calls() {
+    let scratch = Scratch::new("client_then_server");
+    scratch.compile_shared(configure().build_server(false), &["greeter.proto"]);
+    scratch.compile_shared(configure().build_client(false), &["greeter.proto"]);
+    let text = scratch.package("helloworld");
+    assert_eq!(text.matches("pub struct HelloRequest").count(), 1);
+    assert!(text.contains("pub mod greeter_client") && text.contains("pub mod greeter_server"));
+}
+
+#[test]
 fn services_of_all_files_of_a_package_are_in_its_one_file_in_the_order_of_the_files() {
     let scratch = Scratch::new("files_of_a_package");
     scratch.compile_shared(configure(), &["packages.proto"]);
