@@ -109,6 +109,18 @@ fn deprecation(deprecated: bool) -> Option<TokenStream> {
     deprecated.then(|| quote!(#[deprecated]))
 }
 
+/// The type of a parameter: a function of tonic's form that sees requests without their messages.
+fn interceptor() -> TokenStream {
+    quote! {
+        impl ::core::ops::FnMut(
+            ::verbwire::codegen::Request<()>,
+        ) -> ::core::result::Result<
+            ::verbwire::codegen::Request<()>,
+            ::verbwire::codegen::Status,
+        > + ::core::marker::Send + 'static
+    }
+}
+
 /// An identifier from a name that may carry `r#`.
 fn ident(name: &str) -> Ident {
     format_ident!("{}", name)

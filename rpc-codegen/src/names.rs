@@ -7,7 +7,7 @@ use prost_build::Module;
 
 /// Methods that each generated client has by itself. `clone` would not be a double definition, but would hide the
 /// `Clone` that every user of a client needs.
-const CLIENT_METHODS: [&str; 4] = ["channel", "clone", "in_process", "new"];
+const CLIENT_METHODS: [&str; 5] = ["channel", "clone", "in_process", "new", "with_interceptor"];
 
 /// Name of a method in client and trait, given the name that prost made of it.
 pub(crate) fn method(prost_name: &str) -> String {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn methods_of_the_client_itself_are_kept_free() {
-        for name in ["new", "in_process", "channel", "clone"] {
+        for name in CLIENT_METHODS {
             assert_eq!(method(name), format!("{name}_"));
         }
         assert_eq!(method("say_hello"), "say_hello");

@@ -13,6 +13,7 @@ mod cancel;
 mod channel;
 mod driver;
 mod in_process;
+mod intercepted;
 mod link;
 mod methods;
 mod remote;

@@ -5,6 +5,7 @@
 //! * [`Request`], [`Response`], [`Status`]: what handlers and callers see.
 //! * [`metadata`]: what they say besides their messages.
 //! * [`error_details`]: the standard details of a failed call.
+//! * [`interceptor`]: code around calls, on either side.
 //! * [`transport`]: the seam that transports implement, and the in-process transport `mem://`.
 //! * [`wire`]: the bytes of headers, TLVs and HELLO, shared by all byte transports.
 //! * [`proto`]: the rules of calls as state machines without sockets, clocks or tasks.
@@ -24,6 +25,8 @@ pub mod config;
 mod context;
 mod error;
 pub mod error_details;
+mod extensions;
+pub mod interceptor;
 pub mod message;
 pub mod metadata;
 pub mod proto;
@@ -40,6 +43,7 @@ pub use buf::{Body, Buffer};
 pub use client::{Call, CancelHandle, Channel};
 pub use context::{Cancelled, spawn};
 pub use error::{Error, ErrorKind};
+pub use extensions::Extensions;
 pub use request::{IntoRequest, Request, Response};
 pub use server::Server;
 pub use service::NamedService;

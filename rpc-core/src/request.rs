@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 use crate::buf::Buffer;
 use crate::context::{self, Cancelled};
+use crate::extensions::{self, Extensions};
+use crate::interceptor::Payload;
 use crate::metadata::{self, MetadataMap};
 use crate::proto::deadlines::deadline_after;
 use crate::server::{too_large, too_much_metadata};
@@ -26,6 +28,8 @@ pub struct Request<T> {
     received: Option<Received>,
     /// Boxed, because most requests have none, and all are moved.
     metadata: Option<Box<MetadataMap>>,
+    /// Boxed for the same reason.
+    extensions: Option<Box<Extensions>>,
 }
 
 /// Whose deadline a request has, besides its own timeout.
@@ -36,6 +40,8 @@ enum DeadlineOf {
     Handler,
     /// Nobody's.
     Nobody,
+    /// It is known: the call has begun, and an interceptor has it.
+    At(Instant),
 }
 
 /// What a server knows of a request.
@@ -116,9 +122,17 @@ impl<T> Request<T> {
         self,
         change: impl FnOnce(T) -> Result<U, E>,
     ) -> Result<Request<U>, E> {
-        let Self { message, timeout, expected_reply, deadline_of, received, metadata } = self;
-        let message = change(message)?;
-        Ok(Request { message, timeout, expected_reply, deadline_of, received, metadata })
+        let Self { message, timeout, expected_reply, deadline_of, received, metadata, extensions } =
+            self;
+        Ok(Request {
+            message: change(message)?,
+            timeout,
+            expected_reply,
+            deadline_of,
+            received,
+            metadata,
+            extensions,
+        })
     }
 
     /// Sets how long the call may take, from the moment the client method is called.
@@ -165,9 +179,23 @@ impl<T> Request<T> {
         self.metadata.get_or_insert_default()
     }
 
-    /// In a handler: when the call must be done. `None` on a request that was not received.
+    /// In a handler or an interceptor: when the call must be done. `None` on a request that is not part of a call
+    /// yet.
     pub fn deadline(&self) -> Option<Instant> {
-        self.received.as_ref().map(|received| received.deadline)
+        match (&self.received, self.deadline_of) {
+            (_, DeadlineOf::At(due)) => Some(due),
+            (received, _) => received.as_ref().map(|received| received.deadline),
+        }
+    }
+
+    /// Values that travel with the request inside this process, from an interceptor to a handler for example.
+    pub fn extensions(&self) -> &Extensions {
+        self.extensions.as_deref().unwrap_or(&extensions::NONE)
+    }
+
+    /// The same, to change them.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        self.extensions.get_or_insert_default()
     }
 
     /// In a handler: resolves when nobody waits for this call any more, for work that outlives the handler. The
@@ -233,8 +261,28 @@ impl<T> Request<T> {
         received: Option<Received>,
         metadata: Option<Box<MetadataMap>>,
     ) -> Self {
-        let deadline_of = DeadlineOf::default();
-        Self { message, timeout: None, expected_reply: None, deadline_of, received, metadata }
+        Self {
+            message,
+            timeout: None,
+            expected_reply: None,
+            deadline_of: DeadlineOf::default(),
+            received,
+            metadata,
+            extensions: None,
+        }
+    }
+
+    /// The request without its message, and the message.
+    pub(crate) fn split(self) -> (Request<()>, T) {
+        let mut message = None;
+        let request = self.map(|taken| message = Some(taken));
+        (request, message.expect("the closure runs once"))
+    }
+
+    /// The same request with a deadline that is known.
+    pub(crate) fn with_due(mut self, due: Instant) -> Self {
+        self.deadline_of = DeadlineOf::At(due);
+        self
     }
 
     /// When a call of this request must be done, on a channel with this default timeout.
@@ -244,6 +292,7 @@ impl<T> Request<T> {
         let inherited = match self.deadline_of {
             DeadlineOf::Handler => context::deadline(),
             DeadlineOf::Nobody => None,
+            DeadlineOf::At(due) => Some(due),
         };
         own.into_iter().chain(inherited).min().unwrap_or_else(|| deadline_after(now, default))
     }
@@ -251,6 +300,23 @@ impl<T> Request<T> {
     /// Takes the metadata out.
     pub(crate) fn take_metadata(&mut self) -> Option<Box<MetadataMap>> {
         self.metadata.take()
+    }
+}
+
+impl Request<Payload> {
+    /// The same request, to run a call more than once: message and metadata are shared, not copied. Extensions stay
+    /// with this one.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self {
+            message: self.message.copy(),
+            timeout: self.timeout,
+            expected_reply: self.expected_reply,
+            deadline_of: self.deadline_of,
+            received: self.received.clone(),
+            metadata: self.metadata.clone(),
+            extensions: None,
+        }
     }
 }
 

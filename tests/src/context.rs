@@ -28,6 +28,10 @@ pub struct Surroundings {
     events: Events,
 }
 
+/// Who calls, as an interceptor found out; `Mirror` says it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who(pub String);
+
 /// What handlers and those whom they left behind have seen.
 #[derive(Debug, Default, Clone)]
 pub struct Events(Arc<watch::Sender<BTreeSet<&'static str>>>);
@@ -89,6 +93,9 @@ impl Context for Surroundings {
         for entry in request.metadata().iter() {
             let is_trailer = entry.key().contains(TRAILING);
             copy(entry, if is_trailer { &mut trailers } else { &mut headers })?;
+        }
+        if let Some(Who(name)) = request.extensions().get() {
+            headers.append("who", name.as_str().try_into()?)?;
         }
         let MirrorRequest { code, filling, payload } = request.into_inner();
         if filling > 0 {

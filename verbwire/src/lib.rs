@@ -35,12 +35,13 @@ pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
 pub use verbwire_core::config;
 pub use verbwire_core::error_details;
+pub use verbwire_core::interceptor;
 pub use verbwire_core::metadata;
 pub use verbwire_core::server::Bound;
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
-    Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind, Executed, IntoRequest,
-    NamedService, Origin, Request, Response, Status, Target, shield, spawn,
+    Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind, Executed, Extensions,
+    IntoRequest, NamedService, Origin, Request, Response, Status, Target, shield, spawn,
 };
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.
@@ -49,6 +50,7 @@ pub mod codegen {
     pub use prost;
     pub use prost_types;
     pub use verbwire_core::client::Client;
+    pub use verbwire_core::interceptor::{FromFn, Intercepted, from_fn};
     pub use verbwire_core::service::{
         HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary, unknown_method,
     };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use verbwire_core::config::Random;
+use verbwire_core::interceptor::Interceptor;
 use verbwire_core::server::Bound;
 use verbwire_core::service::Service;
 use verbwire_core::{Error, Target};
@@ -29,6 +30,11 @@ impl Builder {
     /// Offers a service, for example a generated `GreeterServer::new(..)`.
     pub fn add_service(self, service: impl Service) -> Self {
         Self(self.0.add_service(service))
+    }
+
+    /// Puts an interceptor before every service, in front of those that were put there before.
+    pub fn intercept(self, interceptor: impl Interceptor) -> Self {
+        Self(self.0.intercept(interceptor))
     }
 
     /// Longest request that is accepted, in bytes. 64 MiB; see [`Limits`](crate::config::Limits).

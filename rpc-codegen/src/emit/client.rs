@@ -4,8 +4,8 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    Stubs, deprecation, descriptor, doc, docs_or, ident, lint_attribute, options::conditions,
-    type_from,
+    Stubs, deprecation, descriptor, doc, docs_or, ident, interceptor, lint_attribute,
+    options::conditions, type_from,
 };
 use crate::{
     model::{Method, Service},
@@ -25,6 +25,7 @@ pub(super) fn module(service: &Service, stubs: &Stubs) -> TokenStream {
     let descriptor = descriptor::service(service);
     let module_attributes = stubs.client_mod_attributes.of_module(service);
     let attributes = stubs.client_attributes.of_item(service);
+    let interceptor = interceptor();
     let in_process = stubs.server.then(|| in_process(service, &names, stubs));
     let methods =
         service.methods.iter().enumerate().map(|(index, each)| method(service, index, each));
@@ -46,6 +47,15 @@ pub(super) fn module(service: &Service, stubs: &Stubs) -> TokenStream {
                 /// Calls through the channel. Clones of the client share it.
                 pub fn new(channel: ::verbwire::codegen::Channel) -> Self {
                     Self { client: ::verbwire::codegen::Client::new(channel, &SERVICE) }
+                }
+
+                /// Calls through the channel, and shows every request to `interceptor` first, which may change it
+                /// or refuse the call.
+                pub fn with_interceptor(
+                    channel: ::verbwire::codegen::Channel,
+                    interceptor: #interceptor,
+                ) -> Self {
+                    Self::new(channel.intercepted(::verbwire::codegen::from_fn(interceptor)))
                 }
 
                 #in_process

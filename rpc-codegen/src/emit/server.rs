@@ -3,7 +3,9 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
-use super::{HandlerFuture, Stubs, descriptor, doc, docs_or, handler, ident, lint_attribute};
+use super::{
+    HandlerFuture, Stubs, descriptor, doc, docs_or, handler, ident, interceptor, lint_attribute,
+};
 use crate::{
     model::{Method, Service},
     names::ServiceNames,
@@ -55,6 +57,7 @@ fn wrapper(service: &Service, server: &Ident, stubs: &Stubs) -> TokenStream {
     let Generics { parameter, declared, bounded, sized } = Generics::new(service, stubs);
     let attributes = stubs.server_attributes.of_item(service);
     let docs = doc(format!(" Serves an implementation of [`{}`].", service.name));
+    let interceptor = interceptor();
     let debug_name = server.to_string();
     quote! {
         #docs
@@ -72,6 +75,16 @@ fn wrapper(service: &Service, server: &Ident, stubs: &Stubs) -> TokenStream {
             /// Shares an implementation.
             pub fn from_arc(inner: ::std::sync::Arc<#parameter>) -> Self {
                 Self { inner }
+            }
+
+            /// Takes the implementation over, and shows every request to `interceptor` first, which may change it
+            /// or refuse the call.
+            pub fn with_interceptor(
+                service: #parameter,
+                interceptor: #interceptor,
+            ) -> ::verbwire::codegen::Intercepted<Self> #sized {
+                let interceptor = ::verbwire::codegen::from_fn(interceptor);
+                ::verbwire::codegen::Intercepted::new(Self::new(service), interceptor)
             }
         }
 

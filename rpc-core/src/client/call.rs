@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use super::cancel::{CancelHandle, Flag};
 use super::in_process::InProcessCall;
+use super::intercepted::InterceptedCall;
 use super::remote::RemoteCall;
 use crate::codec::{Codec, Prost};
 use crate::proto::client::Outcome;
@@ -45,11 +46,17 @@ pub(super) enum Kind {
     Failed(Option<Status>),
     Remote(RemoteCall),
     InProcess(InProcessCall),
+    Intercepted(InterceptedCall),
 }
 
 impl<Reply> Call<Reply> {
     pub(super) fn new(kind: Kind) -> Self {
         Self { kind, cancel: None, reply: PhantomData }
+    }
+
+    /// The same call, which whoever raises `cancel` cancels.
+    pub(super) fn cancelled_by(self, cancel: Option<Arc<Flag>>) -> Self {
+        Self { cancel, ..self }
     }
 
     /// A handle that cancels this call from elsewhere.
@@ -61,11 +68,11 @@ impl<Reply> Call<Reply> {
     fn named(&self, status: Status) -> Status {
         match &self.kind {
             Kind::Remote(call) => status.with_peer(call.peer()),
-            Kind::Failed(_) | Kind::InProcess(_) => status,
+            Kind::Failed(_) | Kind::InProcess(_) | Kind::Intercepted(_) => status,
         }
     }
 
-    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+    pub(super) fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let cancelled = self.cancel.as_ref().is_some_and(|flag| flag.is_asked(cx.waker()));
         match &mut self.kind {
             Kind::Failed(status) => {
@@ -74,6 +81,12 @@ impl<Reply> Call<Reply> {
             Kind::Remote(call) => {
                 if cancelled {
                     call.cancel()?;
+                }
+                call.poll(cx)
+            }
+            Kind::Intercepted(call) => {
+                if cancelled && let Some(status) = call.cancel() {
+                    return Poll::Ready(Err(status));
                 }
                 call.poll(cx)
             }
@@ -106,6 +119,7 @@ impl<Reply> fmt::Debug for Call<Reply> {
             Kind::Failed(_) => "failed",
             Kind::Remote(_) => "remote",
             Kind::InProcess(_) => "in process",
+            Kind::Intercepted(_) => "intercepted",
         };
         write!(f, "Call({way})")
     }

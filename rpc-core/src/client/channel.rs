@@ -7,11 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::driver::Driver;
+use super::intercepted::Layer;
 use super::link::Link;
 use super::table::Table;
 use crate::buf::Buffer;
 use crate::config::ClientConfig;
 use crate::error::Error;
+use crate::interceptor::Interceptor;
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::service::Service;
@@ -33,6 +35,7 @@ pub struct Channel(pub(super) Way);
 pub(super) enum Way {
     Link(Arc<Link>),
     InProcess(Arc<dyn Service>),
+    Intercepted(Arc<Layer>),
 }
 
 /// Deadline of in-process calls that set none; channels over a transport have theirs from their config.
@@ -92,6 +95,7 @@ impl Channel {
     pub async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
         match &self.0 {
             Way::Link(link) => link.alloc(len).await,
+            Way::Intercepted(layer) => Box::pin(layer.channel.alloc(len)).await,
             Way::InProcess(_) => Buffer::zeroed(len).map_err(|error| error.to_status(Executed::No)),
         }
     }
@@ -102,6 +106,7 @@ impl Channel {
     pub fn memory_pressure(&self) -> PressureWatch {
         match &self.0 {
             Way::Link(link) => link.memory_pressure(),
+            Way::Intercepted(layer) => layer.channel.memory_pressure(),
             Way::InProcess(_) => PressureWatch::none(),
         }
     }
@@ -110,7 +115,23 @@ impl Channel {
     pub fn path(&self) -> Option<Path> {
         match &self.0 {
             Way::Link(link) => Some(link.path()),
+            Way::Intercepted(layer) => layer.channel.path(),
             Way::InProcess(_) => None,
+        }
+    }
+
+    /// The same channel behind an interceptor, which every call through what is returned goes through first. Those
+    /// that were there before come after it.
+    pub fn intercepted(&self, interceptor: impl Interceptor) -> Self {
+        Self(Way::Intercepted(Arc::new(Layer::new(self.clone(), Arc::new(interceptor)))))
+    }
+
+    /// Deadline of calls that set none.
+    pub(super) fn default_timeout(&self) -> Duration {
+        match &self.0 {
+            Way::Link(link) => link.default_timeout(),
+            Way::Intercepted(layer) => layer.channel.default_timeout(),
+            Way::InProcess(_) => IN_PROCESS_TIMEOUT,
         }
     }
 }

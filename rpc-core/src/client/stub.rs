@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::call::{Call, Kind};
+use super::cancel::Flag;
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
 use super::in_process::InProcessCall;
+use super::intercepted::Layer;
 use super::link::{Link, Unsent};
 use super::methods::ServiceNumbers;
 use super::remote::RemoteCall;
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
+use crate::interceptor::Payload;
 use crate::metadata::MetadataMap;
 use crate::request::Request;
 use crate::service::{Service, ServiceDescriptor};
@@ -29,10 +32,7 @@ pub struct Client {
 impl Client {
     /// A client of `service` over `channel`.
     pub fn new(channel: Channel, service: &'static ServiceDescriptor) -> Self {
-        let numbers = match &channel.0 {
-            Way::Link(link) => link.register(service),
-            Way::InProcess(_) => ServiceNumbers::None,
-        };
+        let numbers = numbers(&channel, service);
         Self { channel, service, numbers }
     }
 
@@ -46,19 +46,53 @@ impl Client {
     /// # Panics
     ///
     /// If the service has no such method.
-    pub fn unary<Req, Rep>(&self, method: usize, mut request: Request<Req>) -> Call<Rep>
+    pub fn unary<Req, Rep>(&self, method: usize, request: Request<Req>) -> Call<Rep>
     where
         Prost: Codec<Req>,
     {
         let body = Prost.encode(request.get_ref());
+        self.begin(method, request, body, None)
+    }
+
+    /// A call with an encoded request, whose reply stays encoded; whoever raises `cancel` cancels it.
+    pub(super) fn raw(&self, method: usize, request: Request<Body>, cancel: Arc<Flag>) -> Call<()> {
+        let (request, body) = request.split();
+        self.begin(method, request, body, Some(cancel))
+    }
+
+    fn begin<Req, Rep>(
+        &self,
+        method: usize,
+        mut request: Request<Req>,
+        body: Body,
+        cancel: Option<Arc<Flag>>,
+    ) -> Call<Rep> {
         let started = match &self.channel.0 {
             Way::Link(link) => {
                 let started = self.remote(link, method, &request, body);
                 started.map_err(|status| status.with_peer(link.path().peer))
             }
             Way::InProcess(service) => self.in_process(service, method, &mut request, body),
+            Way::Intercepted(layer) => {
+                let request = request.map(|_| Payload::from(body));
+                return self.intercepted(layer, method, request, cancel.unwrap_or_default());
+            }
         };
-        Call::new(started.unwrap_or_else(|status| Kind::Failed(Some(status))))
+        let kind = started.unwrap_or_else(|status| Kind::Failed(Some(status)));
+        Call::new(kind).cancelled_by(cancel)
+    }
+
+    fn intercepted<Rep>(
+        &self,
+        layer: &Layer,
+        method: usize,
+        request: Request<Payload>,
+        cancel: Arc<Flag>,
+    ) -> Call<Rep> {
+        let behind = Self { channel: layer.channel.clone(), ..*self };
+        let descriptor = &self.service.methods[method];
+        let call = layer.call(behind, (method, descriptor), request, Arc::clone(&cancel));
+        Call::new(Kind::Intercepted(call)).cancelled_by(Some(cancel))
     }
 
     fn remote<Req>(
@@ -104,6 +138,15 @@ impl Client {
         let (service, metadata) = (Arc::clone(service), request.take_metadata());
         let call = InProcessCall::new(service, method, body, metadata, deadline);
         Ok(Kind::InProcess(call))
+    }
+}
+
+/// The numbers of a service's methods on the connection behind `channel`; unused in process.
+fn numbers(channel: &Channel, service: &'static ServiceDescriptor) -> ServiceNumbers {
+    match &channel.0 {
+        Way::Link(link) => link.register(service),
+        Way::Intercepted(layer) => numbers(&layer.channel, service),
+        Way::InProcess(_) => ServiceNumbers::None,
     }
 }
 

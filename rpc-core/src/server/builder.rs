@@ -7,6 +7,7 @@ use super::router::Router;
 use super::serving::{Bound, Listening, Shared};
 use crate::config::{Random, ServerConfig};
 use crate::error::{Error, ErrorKind};
+use crate::interceptor::{Dynamic, Intercepted, Interceptor};
 use crate::proto::hello::Identity;
 use crate::service::Service;
 use crate::transport::{Target, Transport};
@@ -21,7 +22,7 @@ pub struct Server;
 impl Server {
     /// A server without services.
     pub fn builder() -> Builder {
-        Builder { services: Vec::new(), config: ServerConfig::default() }
+        Builder { services: Vec::new(), interceptors: Vec::new(), config: ServerConfig::default() }
     }
 }
 
@@ -29,6 +30,7 @@ impl Server {
 #[must_use]
 pub struct Builder {
     services: Vec<Arc<dyn Service>>,
+    interceptors: Vec<Arc<dyn Dynamic>>,
     config: ServerConfig,
 }
 
@@ -36,6 +38,12 @@ impl Builder {
     /// Offers a service.
     pub fn add_service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
+        self
+    }
+
+    /// Puts an interceptor before every service, in front of those that were put there before.
+    pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
+        self.interceptors.push(Arc::new(interceptor));
         self
     }
 
@@ -97,7 +105,9 @@ impl Builder {
         self,
         targets: impl IntoIterator<Item = (Arc<dyn Transport>, Target)>,
     ) -> Result<Bound, Error> {
-        let router = Arc::new(Router::new(self.services)?);
+        let interceptors = &self.interceptors;
+        let services = self.services.into_iter().map(|service| behind(service, interceptors));
+        let router = Arc::new(Router::new(services.collect())?);
         let mut listeners = Vec::new();
         for (transport, target) in targets {
             let listener = transport.listen(&target).await?;
@@ -110,6 +120,13 @@ impl Builder {
         let identity = Identity::new(self.config.random.clone());
         Ok(Bound::new(Shared { router, config: self.config, identity }, listeners))
     }
+}
+
+/// A service behind interceptors, the last of which comes first.
+fn behind(service: Arc<dyn Service>, interceptors: &[Arc<dyn Dynamic>]) -> Arc<dyn Service> {
+    interceptors.iter().fold(service, |service, interceptor| {
+        Arc::new(Intercepted::from_arcs(service, Arc::clone(interceptor)))
+    })
 }
 
 impl std::fmt::Debug for Builder {

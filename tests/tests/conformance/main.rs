@@ -5,6 +5,7 @@ mod cancel;
 mod concurrency;
 mod deadlines;
 mod inheritance;
+mod interceptors;
 mod metadata;
 mod panics;
 mod peer_loss;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         cancel::CASES,
         sizes::CASES,
         inheritance::CASES,
+        interceptors::CASES,
         metadata::CASES,
         panics::CASES,
         shutdown::CASES,

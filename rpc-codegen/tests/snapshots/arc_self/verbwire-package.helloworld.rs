@@ -66,6 +66,19 @@ pub mod greeter_client {
                 client: ::verbwire::codegen::Client::new(channel, &SERVICE),
             }
         }
+        /// Calls through the channel, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            channel: ::verbwire::codegen::Channel,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> Self {
+            Self::new(channel.intercepted(::verbwire::codegen::from_fn(interceptor)))
+        }
         /// Calls the implementation in the caller's own task, without a transport.
         pub fn in_process<S: super::greeter_server::Greeter>(service: S) -> Self {
             let server = super::greeter_server::GreeterServer::new(service);
@@ -170,6 +183,20 @@ pub mod greeter_server {
         /// Shares an implementation.
         pub fn from_arc(inner: ::std::sync::Arc<S>) -> Self {
             Self { inner }
+        }
+        /// Takes the implementation over, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            service: S,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> ::verbwire::codegen::Intercepted<Self> {
+            let interceptor = ::verbwire::codegen::from_fn(interceptor);
+            ::verbwire::codegen::Intercepted::new(Self::new(service), interceptor)
         }
     }
     impl<S> ::core::clone::Clone for GreeterServer<S> {

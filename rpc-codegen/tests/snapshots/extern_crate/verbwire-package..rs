@@ -62,6 +62,19 @@ pub mod finder_client {
                 client: ::verbwire::codegen::Client::new(channel, &SERVICE),
             }
         }
+        /// Calls through the channel, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            channel: ::verbwire::codegen::Channel,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> Self {
+            Self::new(channel.intercepted(::verbwire::codegen::from_fn(interceptor)))
+        }
         /// Calls the implementation in the caller's own task, without a transport.
         pub fn in_process<S: super::finder_server::Finder>(service: S) -> Self {
             let server = super::finder_server::FinderServer::new(service);
@@ -122,6 +135,20 @@ pub mod finder_server {
         /// Shares an implementation.
         pub fn from_arc(inner: ::std::sync::Arc<S>) -> Self {
             Self { inner }
+        }
+        /// Takes the implementation over, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            service: S,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> ::verbwire::codegen::Intercepted<Self> {
+            let interceptor = ::verbwire::codegen::from_fn(interceptor);
+            ::verbwire::codegen::Intercepted::new(Self::new(service), interceptor)
         }
     }
     impl<S> ::core::clone::Clone for FinderServer<S> {

@@ -181,6 +181,19 @@ pub mod type_client {
                 client: ::verbwire::codegen::Client::new(channel, &SERVICE),
             }
         }
+        /// Calls through the channel, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            channel: ::verbwire::codegen::Channel,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> Self {
+            Self::new(channel.intercepted(::verbwire::codegen::from_fn(interceptor)))
+        }
         /// Calls the implementation in the caller's own task, without a transport.
         pub fn in_process<S: super::type_server::Type>(service: S) -> Self {
             let server = super::type_server::TypeServer::new(service);
@@ -376,6 +389,20 @@ pub mod type_server {
         pub fn from_arc(inner: ::std::sync::Arc<S>) -> Self {
             Self { inner }
         }
+        /// Takes the implementation over, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            service: S,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> ::verbwire::codegen::Intercepted<Self> {
+            let interceptor = ::verbwire::codegen::from_fn(interceptor);
+            ::verbwire::codegen::Intercepted::new(Self::new(service), interceptor)
+        }
     }
     impl<S> ::core::clone::Clone for TypeServer<S> {
         fn clone(&self) -> Self {
@@ -516,6 +543,19 @@ pub mod self_client {
                 client: ::verbwire::codegen::Client::new(channel, &SERVICE),
             }
         }
+        /// Calls through the channel, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            channel: ::verbwire::codegen::Channel,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> Self {
+            Self::new(channel.intercepted(::verbwire::codegen::from_fn(interceptor)))
+        }
         /// Calls the implementation in the caller's own task, without a transport.
         pub fn in_process<S: super::self_server::Self_>(service: S) -> Self {
             let server = super::self_server::SelfServer::new(service);
@@ -576,6 +616,20 @@ pub mod self_server {
         /// Shares an implementation.
         pub fn from_arc(inner: ::std::sync::Arc<S>) -> Self {
             Self { inner }
+        }
+        /// Takes the implementation over, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            service: S,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> ::verbwire::codegen::Intercepted<Self> {
+            let interceptor = ::verbwire::codegen::from_fn(interceptor);
+            ::verbwire::codegen::Intercepted::new(Self::new(service), interceptor)
         }
     }
     impl<S> ::core::clone::Clone for SelfServer<S> {
@@ -646,6 +700,19 @@ pub mod gen_client {
                 client: ::verbwire::codegen::Client::new(channel, &SERVICE),
             }
         }
+        /// Calls through the channel, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            channel: ::verbwire::codegen::Channel,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> Self {
+            Self::new(channel.intercepted(::verbwire::codegen::from_fn(interceptor)))
+        }
         /// Calls the implementation in the caller's own task, without a transport.
         pub fn in_process<S: super::gen_server::Gen>(service: S) -> Self {
             let server = super::gen_server::GenServer::new(service);
@@ -688,6 +755,20 @@ pub mod gen_server {
         /// Shares an implementation.
         pub fn from_arc(inner: ::std::sync::Arc<S>) -> Self {
             Self { inner }
+        }
+        /// Takes the implementation over, and shows every request to `interceptor` first, which may change it
+        /// or refuse the call.
+        pub fn with_interceptor(
+            service: S,
+            interceptor: impl ::core::ops::FnMut(
+                ::verbwire::codegen::Request<()>,
+            ) -> ::core::result::Result<
+                    ::verbwire::codegen::Request<()>,
+                    ::verbwire::codegen::Status,
+                > + ::core::marker::Send + 'static,
+        ) -> ::verbwire::codegen::Intercepted<Self> {
+            let interceptor = ::verbwire::codegen::from_fn(interceptor);
+            ::verbwire::codegen::Intercepted::new(Self::new(service), interceptor)
         }
     }
     impl<S> ::core::clone::Clone for GenServer<S> {

@@ -1,0 +1,299 @@
+//! Code around calls, on both sides.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use verbwire::interceptor::{Interceptor, Next, Outcome, Payload, from_fn};
+use verbwire::{Channel, Code, Executed, Request, Server, Status};
+use verbwire_tests::backends::Place;
+use verbwire_tests::case;
+use verbwire_tests::case::Case;
+use verbwire_tests::context::{Surroundings, Who, offering};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, begin};
+use verbwire_tests::proto::context::context_client::ContextClient;
+use verbwire_tests::proto::context::context_server::ContextServer;
+use verbwire_tests::proto::context::{LeftRequest, MirrorRequest};
+
+pub(crate) const CASES: &[Case] = &[
+    case!(a_function_adds_metadata_on_the_client),
+    case!(a_function_refuses_calls_on_the_server_and_they_do_not_run),
+    case!(a_function_that_refuses_on_the_client_sends_nothing),
+    case!(an_interceptor_sees_the_call_as_a_whole_on_both_sides),
+    case!(the_last_interceptor_comes_first),
+    case!(a_servers_interceptor_hands_its_findings_to_every_handler).over_a_connection(),
+    case!(an_interceptor_may_run_a_call_again),
+    case!(an_interceptor_may_answer_by_itself),
+    case!(the_deadline_covers_interceptors),
+    case!(a_cancel_reaches_through_interceptors),
+    case!(a_call_that_waits_in_an_interceptor_is_cancelled_at_once),
+];
+
+/// Messages of a kind, in order.
+#[derive(Debug, Default, Clone)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn add(&self, note: impl Into<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Notes what it sees of each call, under a name.
+struct Watch(&'static str, Notes);
+
+impl Interceptor for Watch {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        let left = request.deadline().map(|due| due.saturating_duration_since(Instant::now()));
+        let has_deadline = left.is_some_and(|left| left > Duration::ZERO && left <= LONG);
+        let (path, side) = (next.method().path, next.side());
+        let (len, entries) = (request.get_ref().len(), request.metadata().len());
+        let Self(name, notes) = self;
+        notes.add(format!("{name} {side:?} {path} {len} {entries} {has_deadline}"));
+        let outcome = next.run(request).await;
+        match &outcome {
+            Ok(response) => notes.add(format!(
+                "{name} {} {}",
+                response.get_ref().len(),
+                response.metadata().len() + response.trailers().len()
+            )),
+            Err(status) => notes.add(format!("{name} {:?} {:?}", status.code(), status.executed())),
+        }
+        outcome
+    }
+}
+
+/// A channel to `service`, which is put behind what `wrap` does.
+async fn channel(fixture: &Fixture, service: impl verbwire_core::service::Service) -> Channel {
+    if fixture.backend().place == Place::InProcess {
+        return Channel::in_process(service);
+    }
+    let builder = Server::builder().add_service(service);
+    Serving::start(builder, &fixture.target()).await.connect().await
+}
+
+async fn plain(fixture: &Fixture) -> (Channel, Surroundings) {
+    let service = Surroundings::default();
+    (channel(fixture, ContextServer::new(service.clone())).await, service)
+}
+
+fn mirror(payload: &[u8]) -> Request<MirrorRequest> {
+    let payload = payload.to_vec().into();
+    let mut request = Request::new(MirrorRequest { payload, ..MirrorRequest::default() });
+    request.set_timeout(LONG);
+    request
+}
+
+async fn a_function_adds_metadata_on_the_client(fixture: Fixture) {
+    let (channel, _) = plain(&fixture).await;
+    let mut count = 0;
+    let client = ContextClient::with_interceptor(channel, move |mut request: Request<()>| {
+        count += 1;
+        request.metadata_mut().insert("authorization", "Bearer x".parse()?)?;
+        request.metadata_mut().insert("count", count.into())?;
+        Ok(request)
+    });
+    for count in ["1", "2"] {
+        let response = client.mirror(mirror(b"abc")).await.expect("mirror");
+        assert_eq!(response.get_ref().payload, "abc");
+        assert_eq!(response.metadata().get("authorization").expect("added"), "Bearer x");
+        assert_eq!(response.metadata().get("count").expect("added"), count);
+    }
+}
+
+async fn a_function_refuses_calls_on_the_server_and_they_do_not_run(fixture: Fixture) {
+    let service = Surroundings::default();
+    let guarded = ContextServer::with_interceptor(service.clone(), |request: Request<()>| {
+        match request.metadata().get("authorization") {
+            Some(token) if token == "Bearer x" => Ok(request),
+            _ => Err(Status::unauthenticated("who are you?")),
+        }
+    });
+    let client = ContextClient::new(channel(&fixture, guarded).await);
+    let status = client.hang(LeftRequest {}).await.expect_err("no token");
+    assert_eq!((status.code(), status.executed()), (Code::Unauthenticated, Executed::No));
+    assert_eq!(status.message(), "who are you?");
+    let mut request = mirror(b"");
+    let token = "Bearer x".parse().expect("printable");
+    request.metadata_mut().insert("authorization", token).expect("a name");
+    client.mirror(request).await.expect("the right token");
+    assert!(!service.events().has("hangs"));
+}
+
+async fn a_function_that_refuses_on_the_client_sends_nothing(fixture: Fixture) {
+    let (channel, service) = plain(&fixture).await;
+    let refuse = |_request| Err(Status::resource_exhausted("enough"));
+    let client = ContextClient::with_interceptor(channel, refuse);
+    let status = client.hang(LeftRequest {}).await.expect_err("refused");
+    assert_eq!((status.code(), status.executed()), (Code::ResourceExhausted, Executed::No));
+    assert!(!service.events().has("hangs"));
+}
+
+async fn an_interceptor_sees_the_call_as_a_whole_on_both_sides(fixture: Fixture) {
+    let (here, there) = (Notes::default(), Notes::default());
+    let service = ContextServer::new(Surroundings::default());
+    let watched = verbwire::interceptor::Intercepted::new(service, Watch("s", there.clone()));
+    let channel = channel(&fixture, watched).await.intercepted(Watch("c", here.clone()));
+    let client = ContextClient::new(channel);
+    let mut request = mirror(b"seven b");
+    request.metadata_mut().insert("k", "v".parse().expect("printable")).expect("a name");
+    client.mirror(request).await.expect("mirror");
+    let path = "/context.Context/Mirror";
+    // A tag, a length and seven bytes; what comes back has its entry again.
+    assert_eq!(here.take(), [&format!("c Client {path} 9 1 true"), "c 9 1"]);
+    assert_eq!(there.take(), [&format!("s Server {path} 9 1 true"), "s 9 1"]);
+    let mut fails = mirror(b"");
+    fails.get_mut().code = 5;
+    client.mirror(fails).await.expect_err("told to fail");
+    assert_eq!(here.take()[1], "c NotFound Yes");
+    assert_eq!(there.take()[1], "s NotFound Yes");
+}
+
+async fn the_last_interceptor_comes_first(fixture: Fixture) {
+    let notes = Notes::default();
+    let watch = |name| Watch(name, notes.clone());
+    let (channel, _) = plain(&fixture).await;
+    let channel = channel.intercepted(watch("inner")).intercepted(watch("outer"));
+    ContextClient::new(channel).mirror(mirror(b"")).await.expect("mirror");
+    let order: Vec<_> =
+        notes.take().iter().filter_map(|note| note.split(' ').next().map(str::to_owned)).collect();
+    assert_eq!(order, ["outer", "inner", "inner", "outer"]);
+}
+
+async fn a_servers_interceptor_hands_its_findings_to_every_handler(fixture: Fixture) {
+    let identify = from_fn(|mut request: Request<()>| {
+        let name = request.metadata().get("name").ok_or(Status::unauthenticated("no name"))?;
+        let who = Who(name.as_str().to_owned());
+        request.extensions_mut().insert(who);
+        Ok(request)
+    });
+    let builder = offering().intercept(identify);
+    let channel = Serving::start(builder, &fixture.target()).await.connect().await;
+    let client = ContextClient::new(channel);
+    let mut request = mirror(b"");
+    request.metadata_mut().insert("name", "ada".parse().expect("printable")).expect("a name");
+    // What this side knows is not sent.
+    request.extensions_mut().insert(Who("mallory".to_owned()));
+    let response = client.mirror(request).await.expect("mirror");
+    assert_eq!(response.metadata().get("who").expect("found out"), "ada");
+    let status = client.mirror(mirror(b"")).await.expect_err("no name");
+    assert_eq!((status.code(), status.executed()), (Code::Unauthenticated, Executed::No));
+}
+
+/// Runs calls that fail with `Unavailable` again.
+struct Again(Arc<AtomicUsize>);
+
+impl Interceptor for Again {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        loop {
+            let outcome = next.clone().run(request.copy()).await;
+            match outcome {
+                Err(status) if status.code() == Code::Unavailable => {
+                    self.0.fetch_add(1, Ordering::SeqCst);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+async fn an_interceptor_may_run_a_call_again(fixture: Fixture) {
+    let (channel, _) = plain(&fixture).await;
+    let mut left = 3;
+    let fails_at_first = from_fn(move |request: Request<()>| {
+        if left == 0 {
+            return Ok(request);
+        }
+        left -= 1;
+        Err(Status::unavailable("not yet"))
+    });
+    let tries = Arc::new(AtomicUsize::new(0));
+    let channel = channel.intercepted(fails_at_first).intercepted(Again(Arc::clone(&tries)));
+    let client = ContextClient::new(channel);
+    let mut request = mirror(b"once");
+    request.metadata_mut().insert("k", "v".parse().expect("printable")).expect("a name");
+    let response = client.mirror(request).await.expect("mirror");
+    assert_eq!(response.get_ref().payload, "once");
+    assert_eq!(response.metadata().get("k").expect("kept"), "v");
+    assert_eq!(tries.load(Ordering::SeqCst), 3);
+}
+
+/// Answers every call with the request.
+struct Parrot;
+
+impl Interceptor for Parrot {
+    async fn intercept(&self, request: Request<Payload>, _: Next) -> Outcome {
+        Ok(verbwire::Response::new(request.into_inner()))
+    }
+}
+
+async fn an_interceptor_may_answer_by_itself(fixture: Fixture) {
+    let (channel, service) = plain(&fixture).await;
+    let client = ContextClient::new(channel.intercepted(Parrot));
+    client.hang(LeftRequest {}).await.expect("the parrot answers");
+    assert!(!service.events().has("hangs"));
+}
+
+/// Waits before it hands calls on.
+struct Slow(Duration, Notes);
+
+impl Interceptor for Slow {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        self.1.add("waits");
+        sleep(self.0).await;
+        next.run(request).await
+    }
+}
+
+async fn the_deadline_covers_interceptors(fixture: Fixture) {
+    let (channel, service) = plain(&fixture).await;
+    let slow = channel.intercepted(Slow(LONG * 2, Notes::default()));
+    let mut request = Request::new(LeftRequest {});
+    request.set_timeout(Duration::from_millis(100));
+    let status = ContextClient::new(slow).hang(request).await.expect_err("too slow");
+    assert_eq!((status.code(), status.executed()), (Code::DeadlineExceeded, Executed::No));
+    assert!(!service.events().has("hangs"));
+    // What an interceptor uses up is not there for the handler.
+    let quick = channel.intercepted(Slow(Duration::from_millis(100), Notes::default()));
+    let mut request = Request::new(LeftRequest {});
+    request.set_timeout(LONG);
+    let reply = ContextClient::new(quick).left(request).await.expect("left");
+    let left = Duration::from_micros(reply.get_ref().left_us);
+    assert!(left <= LONG - Duration::from_millis(100), "{left:?}");
+}
+
+async fn a_cancel_reaches_through_interceptors(fixture: Fixture) {
+    let (channel, service) = plain(&fixture).await;
+    let notes = Notes::default();
+    let channel = channel.intercepted(Watch("a", notes.clone())).intercepted(Watch("b", notes));
+    let client = ContextClient::new(channel);
+    let mut call = client.hang(LeftRequest {});
+    let handle = call.cancel_handle();
+    let call = begin(call).await;
+    service.events().until("hangs").await;
+    handle.cancel();
+    let status = call.await.expect("no panic").expect_err("cancelled");
+    assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::Yes));
+    service.events().until("handler dropped").await;
+}
+
+async fn a_call_that_waits_in_an_interceptor_is_cancelled_at_once(fixture: Fixture) {
+    let (channel, service) = plain(&fixture).await;
+    let notes = Notes::default();
+    let client = ContextClient::new(channel.intercepted(Slow(LONG * 2, notes.clone())));
+    let mut call = client.hang(LeftRequest {});
+    let handle = call.cancel_handle();
+    let call = begin(call).await;
+    assert_eq!(notes.take(), ["waits"]);
+    let begun = Instant::now();
+    handle.cancel();
+    let status = call.await.expect("no panic").expect_err("cancelled");
+    assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::No));
+    assert!(begun.elapsed() < LONG);
+    assert!(!service.events().has("hangs"));
+}
