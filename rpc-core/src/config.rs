@@ -79,6 +79,8 @@ pub struct ServerConfig {
     pub handshake_timeout: Duration,
     /// Connections that have not said HELLO yet, per target; more wait unaccepted. 1024.
     pub max_handshakes: usize,
+    /// Connections at a time, over all targets. `usize::MAX`: no bound but the system's.
+    pub max_connections: usize,
     /// Longest time for running calls to finish after shutdown was asked for. 30 s.
     pub drain_timeout: Duration,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -91,6 +93,7 @@ impl Default for ServerConfig {
             limits: Limits::default(),
             handshake_timeout: Duration::from_secs(5),
             max_handshakes: 1024,
+            max_connections: usize::MAX,
             drain_timeout: Duration::from_secs(30),
             random: Random::from_entropy(),
         }

@@ -144,6 +144,8 @@ pub enum GoAway {
     Draining,
     /// The receiver of GOAWAY broke the protocol; the connection ends at once.
     ProtocolViolation,
+    /// It serves as many connections as it may, and no call of this one.
+    Overloaded,
     /// A reason that this version does not know.
     Unknown(u32),
 }

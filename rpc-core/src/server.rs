@@ -2,6 +2,7 @@
 //!
 //! * [`Server`]: collects services and settings, binds, serves.
 //! * [`Bound`]: a server that listens.
+//! * [`LoadLimits`]: what runs at a time; [`Fallback`]: what answers the rest.
 //!
 //! Inside, [`proto::server`](crate::proto::server) holds the rules. One task per connection, its `driver`,
 //! receives requests; each handler runs in a task of its own and hands its answer to the transport by
@@ -10,14 +11,19 @@
 mod builder;
 mod connection;
 mod driver;
+mod fallback;
 mod handler;
 mod intake;
+mod layers;
+mod limited;
 mod outbox;
 mod router;
 mod serving;
 mod size;
 
 pub use builder::{Builder, Server};
+pub use fallback::Fallback;
+pub use limited::{Limited, LoadLimits};
 pub use serving::Bound;
 
 pub(crate) use handler::Handler;

@@ -37,11 +37,12 @@ pub use verbwire_core::config;
 pub use verbwire_core::error_details;
 pub use verbwire_core::interceptor;
 pub use verbwire_core::metadata;
-pub use verbwire_core::server::Bound;
+pub use verbwire_core::server::{Bound, Fallback, Limited, LoadLimits};
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
-    Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind, Executed, Extensions,
-    IntoRequest, NamedService, Origin, Request, Response, Status, Target, shield, spawn,
+    Body, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind, Executed,
+    Extensions, IntoRequest, NamedService, Origin, Request, Response, Status, Target, shield,
+    spawn,
 };
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbwire_core::config::Random;
 use verbwire_core::interceptor::Interceptor;
-use verbwire_core::server::Bound;
+use verbwire_core::server::{Bound, Fallback, LoadLimits};
 use verbwire_core::service::Service;
 use verbwire_core::{Error, Target};
 
@@ -35,6 +35,24 @@ impl Builder {
     /// Puts an interceptor before every service, in front of those that were put there before.
     pub fn intercept(self, interceptor: impl Interceptor) -> Self {
         Self(self.0.intercept(interceptor))
+    }
+
+    /// Answers the calls of methods that no service has, by their paths, instead of `Unimplemented`. It stands
+    /// behind the server's interceptors, which see its method as `(fallback)`.
+    pub fn fallback(self, fallback: impl Fallback) -> Self {
+        Self(self.0.fallback(fallback))
+    }
+
+    /// Bounds what all services of the server run at a time, over all connections. No bounds. For one service alone
+    /// there is [`Limited`](crate::Limited).
+    pub fn load_limits(self, limits: &LoadLimits) -> Self {
+        Self(self.0.load_limits(limits))
+    }
+
+    /// Connections at a time, over all targets. No bound; a client beyond it is told so and closed, and its calls
+    /// fail with `Unavailable`, not executed.
+    pub fn max_connections(self, connections: usize) -> Self {
+        Self(self.0.max_connections(connections))
     }
 
     /// Longest request that is accepted, in bytes. 64 MiB; see [`Limits`](crate::config::Limits).

@@ -67,7 +67,7 @@ enum Cancel {
 #[derive(Debug, Clone)]
 enum End {
     /// The peer sent GOAWAY: running calls go on.
-    GoAway(String),
+    GoAway { why: String, executed: Executed },
     /// The connection is gone.
     Closed(Error),
 }
@@ -108,7 +108,7 @@ impl ClientCalls {
     ) -> Result<Begun, Status> {
         match &self.ended {
             None => {}
-            Some(End::GoAway(why)) => return Err(refused(why)),
+            Some(End::GoAway { why, .. }) => return Err(refused(why)),
             Some(End::Closed(error)) => return Err(error.to_status(Executed::No)),
         }
         let state = State::Waiting { waker: Some(waker), cancel: Cancel::NotAsked };
@@ -279,12 +279,12 @@ impl ClientCalls {
 
     /// The connection is gone: every call ends with the first cause. Returns whom to wake.
     pub fn handle_closed(&mut self, cause: Error) -> Vec<Waker> {
-        let cause = match &self.ended {
-            None => cause,
+        let (cause, executed) = match &self.ended {
+            None => (cause, Executed::Maybe),
             // What the peer said before it closed comes first.
-            Some(End::GoAway(why)) => {
+            Some(End::GoAway { why, executed }) => {
                 let message = format!("{why}; connect again for new calls");
-                Error::with_source(cause.kind(), message, cause)
+                (Error::with_source(cause.kind(), message, cause), *executed)
             }
             Some(End::Closed(_)) => return Vec::new(),
         };
@@ -294,7 +294,7 @@ impl ClientCalls {
             match &mut caller.state {
                 State::Waiting { waker, .. } => {
                     wakers.extend(waker.take());
-                    let status = cause.to_status(Executed::Maybe);
+                    let status = cause.to_status(executed);
                     caller.state = State::Done(Err(status));
                 }
                 State::Abandoned => gone.push(call),
@@ -309,7 +309,7 @@ impl ClientCalls {
 
     /// Whether the peer asked for the end of the connection.
     pub fn is_leaving(&self) -> bool {
-        matches!(self.ended, Some(End::GoAway(_)))
+        matches!(self.ended, Some(End::GoAway { .. }))
     }
 
     /// Whether the peer asked for the end of the connection and no call needs it any more.
@@ -362,12 +362,18 @@ impl ClientCalls {
                 let message = format!("the server ended the connection: {words}");
                 return Err(Error::new(ErrorKind::PeerFault, message));
             }
+            GoAway::Overloaded => format!("the server is overloaded: {words}"),
             GoAway::Unknown(number) => {
                 format!("the server takes no more calls ({number}): {words}")
             }
         };
         if self.ended.is_none() {
-            self.ended = Some(End::GoAway(why));
+            // An overloaded server serves nothing on this connection.
+            let executed = match reason {
+                GoAway::Overloaded => Executed::No,
+                _ => Executed::Maybe,
+            };
+            self.ended = Some(End::GoAway { why, executed });
         }
         Ok(())
     }

@@ -29,7 +29,8 @@ pub struct ServerCalls<R, H> {
     running: usize,
     methods: Vec<Option<Method<R>>>,
     deadlines: Deadlines,
-    intake: Intake,
+    /// Why no new calls are admitted.
+    draining: Option<String>,
     max_calls: usize,
     max_methods: usize,
 }
@@ -55,13 +56,6 @@ struct Method<R> {
     path: Box<str>,
     /// `None`: nothing is served at the path.
     route: Option<R>,
-}
-
-/// Whether new calls are admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Intake {
-    Open,
-    Draining,
 }
 
 /// What a REQUEST says.
@@ -118,7 +112,7 @@ impl<R: Clone, H> ServerCalls<R, H> {
             running: 0,
             methods: Vec::new(),
             deadlines: Deadlines::default(),
-            intake: Intake::Open,
+            draining: None,
             max_calls: max_calls as usize,
             max_methods: max_methods as usize,
         }
@@ -129,9 +123,9 @@ impl<R: Clone, H> ServerCalls<R, H> {
         self.running
     }
 
-    /// Takes no new calls from now on.
-    pub fn drain(&mut self) {
-        self.intake = Intake::Draining;
+    /// Takes no new calls from now on, for this reason.
+    pub fn drain(&mut self, why: String) {
+        self.draining = Some(why);
     }
 
     /// Looks at a REQUEST before its body is there. What it says of methods is learned, since the answer
@@ -147,10 +141,8 @@ impl<R: Clone, H> ServerCalls<R, H> {
     ) -> Result<R, Refusal> {
         let route = self.route(request, resolve)?;
         self.check_slot(request.call)?;
-        if self.intake == Intake::Draining {
-            return Err(refuse(Status::unavailable(
-                "the server is shutting down; connect again for new calls",
-            )));
+        if let Some(why) = &self.draining {
+            return Err(refuse(Status::unavailable(why.as_str())));
         }
         route
     }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fallback::Fallback;
+use super::layers::Layers;
+use super::limited::LoadLimits;
 use super::router::Router;
 use super::serving::{Bound, Listening, Shared};
 use crate::config::{Random, ServerConfig};
 use crate::error::{Error, ErrorKind};
-use crate::interceptor::{Dynamic, Intercepted, Interceptor};
+use crate::interceptor::Interceptor;
 use crate::proto::hello::Identity;
 use crate::service::Service;
 use crate::transport::{Target, Transport};
@@ -22,7 +25,12 @@ pub struct Server;
 impl Server {
     /// A server without services.
     pub fn builder() -> Builder {
-        Builder { services: Vec::new(), interceptors: Vec::new(), config: ServerConfig::default() }
+        Builder {
+            services: Vec::new(),
+            layers: Layers::default(),
+            fallback: None,
+            config: ServerConfig::default(),
+        }
     }
 }
 
@@ -30,7 +38,8 @@ impl Server {
 #[must_use]
 pub struct Builder {
     services: Vec<Arc<dyn Service>>,
-    interceptors: Vec<Arc<dyn Dynamic>>,
+    layers: Layers,
+    fallback: Option<Arc<dyn Fallback>>,
     config: ServerConfig,
 }
 
@@ -43,7 +52,28 @@ impl Builder {
 
     /// Puts an interceptor before every service, in front of those that were put there before.
     pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
-        self.interceptors.push(Arc::new(interceptor));
+        self.layers.intercept(interceptor);
+        self
+    }
+
+    /// Answers the calls of methods that no service has, by their paths, instead of `Unimplemented`. It stands
+    /// behind the server's interceptors, which see its method as `(fallback)`.
+    pub fn fallback(mut self, fallback: impl Fallback) -> Self {
+        self.fallback = Some(Arc::new(fallback));
+        self
+    }
+
+    /// Bounds what all services of the server run at a time, over all connections. No bounds. For one service alone
+    /// there is [`Limited`](super::Limited).
+    pub fn load_limits(mut self, limits: &LoadLimits) -> Self {
+        self.layers.limit(limits);
+        self
+    }
+
+    /// Connections at a time, over all targets. No bound; a client beyond it is told so and closed, and its calls
+    /// fail with `Unavailable`, not executed.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.config.max_connections = connections;
         self
     }
 
@@ -105,9 +135,7 @@ impl Builder {
         self,
         targets: impl IntoIterator<Item = (Arc<dyn Transport>, Target)>,
     ) -> Result<Bound, Error> {
-        let interceptors = &self.interceptors;
-        let services = self.services.into_iter().map(|service| behind(service, interceptors));
-        let router = Arc::new(Router::new(services.collect())?);
+        let router = Arc::new(Router::new(self.services, self.layers, self.fallback)?);
         let mut listeners = Vec::new();
         for (transport, target) in targets {
             let listener = transport.listen(&target).await?;
@@ -118,15 +146,8 @@ impl Builder {
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         let identity = Identity::new(self.config.random.clone());
-        Ok(Bound::new(Shared { router, config: self.config, identity }, listeners))
+        Ok(Bound::new(Shared::new(router, self.config, identity), listeners))
     }
-}
-
-/// A service behind interceptors, the last of which comes first.
-fn behind(service: Arc<dyn Service>, interceptors: &[Arc<dyn Dynamic>]) -> Arc<dyn Service> {
-    interceptors.iter().fold(service, |service, interceptor| {
-        Arc::new(Intercepted::from_arcs(service, Arc::clone(interceptor)))
-    })
 }
 
 impl std::fmt::Debug for Builder {

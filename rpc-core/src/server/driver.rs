@@ -182,7 +182,8 @@ impl Driver {
         };
         if self.shutdown_news.poll(cx, |cx| shutdown.as_mut().poll(cx)).is_ready() {
             self.shutdown = None;
-            self.peer.intake.with_calls(|calls| calls.drain());
+            let why = "the server is shutting down; connect again for new calls".to_owned();
+            self.peer.intake.with_calls(|calls| calls.drain(why));
             let head = Head::GoAway { reason: GoAway::Draining };
             self.outbox.push_go_away(Message::bare(head));
         }
@@ -203,6 +204,19 @@ impl Driver {
                 Err(SendError::Closed(_)) => return self.outbox.clear(),
             }
         }
+    }
+
+    /// Serves no call of a connection that is one too many. The client is told so, and closes it.
+    pub(super) fn turn_away(&mut self, max_connections: usize) {
+        let words = format!(
+            "max_connections of {max_connections} are served already; try again later, or raise it"
+        );
+        let head = Head::GoAway { reason: GoAway::Overloaded };
+        let body = Bytes::copy_from_slice(words.as_bytes()).into();
+        self.outbox.push_go_away(Message::with_body(head, body));
+        self.peer
+            .intake
+            .with_calls(|calls| calls.drain(format!("the server is overloaded: {words}")));
     }
 
     /// Ends the connection and tells the client why.

@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::fallback::{At, Fallback};
+use super::layers::Layers;
 use crate::error::{Error, ErrorKind};
 use crate::service::{MethodDescriptor, Service};
 use crate::wire::head::MAX_PATH;
@@ -12,6 +14,8 @@ use crate::wire::head::MAX_PATH;
 pub(super) struct Router {
     /// Only looked up, so that its order does not show.
     routes: HashMap<&'static str, Route>,
+    layers: Layers,
+    fallback: Option<Arc<dyn Fallback>>,
 }
 
 /// A method of a service.
@@ -22,17 +26,21 @@ pub(super) struct Route {
 }
 
 impl Router {
-    /// A router over `services`.
+    /// A router over `services`, each behind `layers`, and what answers for all other paths.
     ///
     /// # Errors
     ///
     /// There is no service, two have the same name, or a path is longer than the wire format carries.
-    pub(super) fn new(services: Vec<Arc<dyn Service>>) -> Result<Self, Error> {
-        if services.is_empty() {
+    pub(super) fn new(
+        services: Vec<Arc<dyn Service>>,
+        layers: Layers,
+        fallback: Option<Arc<dyn Fallback>>,
+    ) -> Result<Self, Error> {
+        if services.is_empty() && fallback.is_none() {
             let message = "a server without services answers nothing: call add_service first";
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
-        let mut router = Self::default();
+        let mut router = Self { layers, fallback, ..Self::default() };
         let mut names = BTreeSet::new();
         for service in services {
             let name = service.descriptor().name;
@@ -40,6 +48,7 @@ impl Router {
                 let message = format!("service {name} was added twice: remove one add_service");
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
+            let service = router.layers.before(service);
             for (index, method) in service.descriptor().methods.iter().enumerate() {
                 let route = Route { service: Arc::clone(&service), index };
                 router.add(method, route)?;
@@ -65,7 +74,12 @@ impl Router {
 
     /// The method at `path`.
     pub(super) fn resolve(&self, path: &str) -> Option<Route> {
-        self.routes.get(path).cloned()
+        if let Some(route) = self.routes.get(path) {
+            return Some(route.clone());
+        }
+        let fallback = Arc::clone(self.fallback.as_ref()?);
+        let service = self.layers.before(Arc::new(At { path: path.into(), fallback }));
+        Some(Route { service, index: 0 })
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) router: Arc<Router>,
     pub(super) config: ServerConfig,
     pub(super) identity: Identity,
+    /// Connections that are still allowed.
+    pub(super) connections: Arc<Semaphore>,
 }
 
 /// A listener and the transport that it came from.
@@ -186,6 +188,11 @@ async fn drain(
 }
 
 impl Shared {
+    pub(super) fn new(router: Arc<Router>, config: ServerConfig, identity: Identity) -> Self {
+        let connections = config.max_connections.min(Semaphore::MAX_PERMITS);
+        Self { router, config, identity, connections: Arc::new(Semaphore::new(connections)) }
+    }
+
     /// One connection, from its HELLO to its end.
     async fn serve(
         self: Arc<Self>,
@@ -195,12 +202,22 @@ impl Shared {
         stopping: watch::Receiver<bool>,
     ) {
         let peer = accepting.peer();
-        let driver = match self.shake_hands(transport, accepting, stopping).await {
+        let admission = Arc::clone(&self.connections).try_acquire_owned();
+        let mut driver = match self.shake_hands(transport, accepting, stopping).await {
             Ok(driver) => driver,
             Err(error) => return debug!(peer, %error, "handshake failed"),
         };
-        drop(permit);
-        driver.await;
+        match admission {
+            Ok(_held) => {
+                drop(permit);
+                driver.await;
+            }
+            Err(_full) => {
+                driver.turn_away(self.config.max_connections);
+                // A client that does not close is closed when a silent one would be.
+                let _gone = timeout(self.config.handshake_timeout, driver).await;
+            }
+        }
     }
 
     async fn shake_hands(

@@ -179,6 +179,7 @@ fn reason_number(reason: GoAway) -> u32 {
     match reason {
         GoAway::Draining => 0,
         GoAway::ProtocolViolation => 1,
+        GoAway::Overloaded => 2,
         GoAway::Unknown(number) => number,
     }
 }
@@ -187,6 +188,7 @@ fn reason(number: u32) -> GoAway {
     match number {
         0 => GoAway::Draining,
         1 => GoAway::ProtocolViolation,
+        2 => GoAway::Overloaded,
         other => GoAway::Unknown(other),
     }
 }

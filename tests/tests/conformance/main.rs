@@ -7,6 +7,7 @@ mod deadlines;
 mod inheritance;
 mod interceptors;
 mod metadata;
+mod overload;
 mod panics;
 mod peer_loss;
 mod runtimes;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         inheritance::CASES,
         interceptors::CASES,
         metadata::CASES,
+        overload::CASES,
         panics::CASES,
         shutdown::CASES,
         peer_loss::CASES,

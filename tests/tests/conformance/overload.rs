@@ -1,0 +1,160 @@
+//! Bounds of a server, and what those beyond them are told.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use verbwire::error_details::RetryInfo;
+use verbwire::{Code, Executed, Limited, LoadLimits, Request, Response, Server, Status};
+use verbwire_tests::case;
+use verbwire_tests::case::Case;
+use verbwire_tests::fixture::{Fixture, LONG, Serving, begin, offering};
+use verbwire_tests::pattern;
+use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
+use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
+use verbwire_tests::proto::conformance::second_client::SecondClient;
+use verbwire_tests::proto::conformance::second_server::SecondServer;
+use verbwire_tests::proto::conformance::{Blob, Ticket};
+use verbwire_tests::service::Desk;
+
+pub(crate) const CASES: &[Case] = &[
+    case!(calls_beyond_the_servers_bound_are_turned_away_with_a_hint).over_a_connection(),
+    case!(a_services_own_bound_leaves_others_alone).over_a_connection(),
+    case!(requests_beyond_the_bound_on_bytes_are_turned_away).over_a_connection(),
+    case!(a_connection_beyond_the_bound_is_told_so).over_a_connection(),
+    case!(a_fallback_answers_for_methods_that_no_service_has).over_a_connection(),
+];
+
+fn blob(len: usize) -> Blob {
+    Blob { payload: pattern::payload(len, 1) }
+}
+
+fn assert_turned_away(status: &Status, words: &str) {
+    let (code, executed) = (status.code(), status.executed());
+    assert_eq!((code, executed), (Code::ResourceExhausted, Executed::No), "{status}");
+    assert!(status.message().contains(words), "{status}");
+    let details = status.error_details().expect("the standard form");
+    let delay = details.retry_info().and_then(RetryInfo::delay);
+    assert_eq!(delay, Some(Duration::from_millis(70)));
+}
+
+/// Tries again until there is room, which comes a moment after the handler's end.
+async fn until_served(client: &ConformanceClient) {
+    let begun = Instant::now();
+    while let Err(status) = client.echo(blob(1)).await {
+        assert!(begun.elapsed() < LONG, "the place never became free: {status}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn limits() -> LoadLimits {
+    LoadLimits::new().retry_after(Duration::from_millis(70))
+}
+
+async fn calls_beyond_the_servers_bound_are_turned_away_with_a_hint(fixture: Fixture) {
+    let desk = Desk::default();
+    let builder = offering(&desk).load_limits(&limits().max_running_calls(2));
+    let serving = Serving::start(builder, &fixture.target()).await;
+    // It holds over all connections.
+    let (one, other) = (serving.client().await, serving.client().await);
+    let first = begin(one.gate(Ticket { number: 1 })).await;
+    let second = begin(other.gate(Ticket { number: 2 })).await;
+    desk.witness().until(|log| log.running == 2).await;
+    for client in [&one, &other] {
+        let status = client.gate(Ticket { number: 3 }).await.expect_err("one too many");
+        assert_turned_away(&status, "the server runs max_running_calls of 2 calls already");
+    }
+    desk.witness().open(1);
+    first.await.expect("no panic").expect("gate");
+    one.echo(blob(10)).await.expect("there is room again");
+    assert!(!desk.witness().log().entered.contains(&3));
+    desk.witness().open(2);
+    second.await.expect("no panic").expect("gate");
+}
+
+async fn a_services_own_bound_leaves_others_alone(fixture: Fixture) {
+    let desk = Desk::default();
+    let limited =
+        Limited::new(ConformanceServer::new(desk.clone()), &limits().max_running_calls(1));
+    let builder =
+        Server::builder().add_service(limited).add_service(SecondServer::new(desk.clone()));
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let channel = serving.connect().await;
+    let client = ConformanceClient::new(channel.clone());
+    let call = begin(client.gate(Ticket { number: 1 })).await;
+    desk.witness().until(|log| log.running == 1).await;
+    let status = client.echo(blob(1)).await.expect_err("one too many");
+    assert_turned_away(&status, "conformance.Conformance runs max_running_calls of 1");
+    SecondClient::new(channel).echo(blob(1)).await.expect("another service");
+    // A call that is cancelled leaves its place, as one that ends.
+    call.abort();
+    desk.witness().until(|log| log.running == 0).await;
+    until_served(&client).await;
+}
+
+async fn requests_beyond_the_bound_on_bytes_are_turned_away(fixture: Fixture) {
+    let desk = Desk::default();
+    let builder = offering(&desk).load_limits(&limits().max_running_bytes(100_000));
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let client = serving.client().await;
+    let call = begin(client.gate(Ticket { number: 1 })).await;
+    desk.witness().until(|log| log.running == 1).await;
+    client.echo(blob(90_000)).await.expect("there is room");
+    let status = client.echo(blob(200_000)).await.expect_err("too much beside another");
+    assert_turned_away(&status, "max_running_bytes of 100000 bytes");
+    desk.witness().open(1);
+    call.await.expect("no panic").expect("gate");
+    client.echo(blob(200_000)).await.expect("alone, whatever its length");
+}
+
+async fn a_connection_beyond_the_bound_is_told_so(fixture: Fixture) {
+    let builder = offering(&Desk::default()).max_connections(1);
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let first = serving.client().await;
+    first.echo(blob(1)).await.expect("the first one");
+    let second = serving.client().await;
+    let status = second.echo(blob(1)).await.expect_err("one too many");
+    assert_eq!((status.code(), status.executed()), (Code::Unavailable, Executed::No), "{status}");
+    assert!(status.message().contains("max_connections of 1"), "{status}");
+    first.echo(blob(1)).await.expect("the first one is served on");
+    drop(first);
+    let begun = Instant::now();
+    while serving.client().await.echo(blob(1)).await.is_err() {
+        assert!(begun.elapsed() < LONG, "the place never became free");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn a_fallback_answers_for_methods_that_no_service_has(fixture: Fixture) {
+    let desk = Desk::default();
+    let builder = Server::builder()
+        .add_service(SecondServer::new(desk))
+        .intercept(verbwire::interceptor::from_fn(|request: Request<()>| {
+            match request.metadata().contains_key("refuse") {
+                true => Err(Status::permission_denied("as told")),
+                false => Ok(request),
+            }
+        }))
+        .fallback(|path: std::sync::Arc<str>, request: Request<verbwire::Body>| async move {
+            match &*path {
+                // The same form of message goes back.
+                "/conformance.Conformance/Echo" => Ok(Response::new(request.into_inner())),
+                other => Err(Status::not_found(format!("nothing at {other}"))),
+            }
+        });
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let channel = serving.connect().await;
+    let client = ConformanceClient::new(channel.clone());
+    for _ in 0..3 {
+        let reply = client.echo(blob(100_000)).await.expect("the fallback answers");
+        assert_eq!(reply.get_ref().payload, blob(100_000).payload);
+    }
+    let status = client.gate(Ticket { number: 1 }).await.expect_err("as told");
+    assert_eq!((status.code(), status.executed()), (Code::NotFound, Executed::Yes));
+    assert_eq!(status.message(), "nothing at /conformance.Conformance/Gate");
+    let mut refused = Request::new(blob(1));
+    refused.metadata_mut().insert("refuse", 1.into()).expect("a name");
+    let status = client.echo(refused).await.expect_err("interceptors come first");
+    assert_eq!((status.code(), status.executed()), (Code::PermissionDenied, Executed::No));
+    let reply = SecondClient::new(channel).echo(blob(1)).await.expect("a service comes first");
+    assert!(reply.get_ref().payload.starts_with(b"second "));
+}
