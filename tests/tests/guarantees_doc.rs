@@ -1,4 +1,5 @@
-//! `docs/guarantees.md` against the tests: every name in its "held by" columns is a test that exists.
+//! `docs/guarantees.md` and `docs/from-tonic.md` against the tests: every name in their "held by" columns is a test
+//! that exists, and every row about a feature of tonic has one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,13 +9,22 @@ use std::path::Path;
 const FOLDERS: [&str; 6] =
     ["rpc-core", "rpc-codegen", "transport-tcp", "transport-rdma", "verbwire", "tests"];
 
-/// What stands between backquotes in the last column of the document's tables and is a name of a function.
-fn promised() -> BTreeSet<&'static str> {
-    let rows =
-        include_str!("../../docs/guarantees.md").lines().filter(|line| line.starts_with('|'));
-    let columns = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
-    let quoted = columns.flat_map(|column| column.split('`').skip(1).step_by(2));
-    quoted.filter(|text| text.contains('_')).collect()
+const GUARANTEES: &str = include_str!("../../docs/guarantees.md");
+
+const FROM_TONIC: &str = include_str!("../../docs/from-tonic.md");
+
+/// What stands between backquotes in the last column of a row and is a name of a function.
+fn names(row: &'static str) -> impl Iterator<Item = &'static str> {
+    let column = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+    column.split('`').skip(1).step_by(2).filter(|text| text.contains('_'))
+}
+
+fn rows(document: &'static str) -> impl Iterator<Item = &'static str> {
+    document.lines().filter(|line| line.starts_with('|'))
+}
+
+fn promised(document: &'static str) -> BTreeSet<&'static str> {
+    rows(document).flat_map(names).collect()
 }
 
 fn functions(folder: &Path, found: &mut BTreeSet<String>) {
@@ -30,13 +40,29 @@ fn functions(folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-#[test]
-fn every_test_that_the_guarantees_name_exists() {
+fn assert_exist(promised: &BTreeSet<&str>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let mut found = BTreeSet::new();
     FOLDERS.iter().for_each(|folder| functions(&root.join(folder), &mut found));
-    let promised = promised();
-    assert!(promised.len() > 50, "only {} names were read", promised.len());
-    let missing: Vec<_> = promised.into_iter().filter(|name| !found.contains(*name)).collect();
+    let missing: Vec<_> = promised.iter().filter(|name| !found.contains(**name)).collect();
     assert!(missing.is_empty(), "no tests of these names: {missing:#?}");
+}
+
+#[test]
+fn every_test_that_the_guarantees_name_exists() {
+    let promised = promised(GUARANTEES);
+    assert!(promised.len() > 50, "only {} names were read", promised.len());
+    assert_exist(&promised);
+}
+
+#[test]
+fn every_feature_of_tonic_has_a_test_that_exists() {
+    let promised = promised(FROM_TONIC);
+    assert!(promised.len() > 40, "only {} names were read", promised.len());
+    assert_exist(&promised);
+    // A table with a column of tests has three, and a row of one without a test promises nothing.
+    let three = rows(FROM_TONIC).filter(|row| row.matches(" | ").count() == 2);
+    let is_head = |row: &str| row.ends_with("| held by |");
+    let bare: Vec<_> = three.filter(|row| !is_head(row) && names(row).next().is_none()).collect();
+    assert!(bare.is_empty(), "rows without a test: {bare:#?}");
 }
