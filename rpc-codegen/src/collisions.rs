@@ -182,7 +182,7 @@ impl Checks<'_> {
         if first.kind == item.kind && matches!(item.kind, "service" | "package") {
             return;
         }
-        let what = Unsupported::RustNames {
+        let what = Unsupported::Items {
             first: format!("{} `{}`", first.kind, first.name),
             second: format!("{} `{}`", item.kind, item.name),
             name,

@@ -120,20 +120,15 @@ pub(crate) struct Problem {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unsupported {
     #[error(
-        "method `{method}` of service `{service}` is streaming: streaming methods are not supported yet; make \
-         it unary or move it to another service"
-    )]
-    Streaming { service: String, method: String },
-    #[error(
         "methods `{first}` and `{second}` of service `{service}` have the same Rust name `{name}`: rename one"
     )]
-    MethodNames { service: String, first: String, second: String, name: String },
+    Methods { service: String, first: String, second: String, name: String },
     #[error("{first} and {second} have the same Rust name `{name}`: rename one")]
-    RustNames { first: String, second: String, name: String },
+    Items { first: String, second: String, name: String },
     #[error(
         "services `{first}` and `{second}` have the same Rust module names, such as `{module}`: rename one"
     )]
-    ServiceNames { first: String, second: String, module: String },
+    Services { first: String, second: String, module: String },
 }
 
 /// A place in a `.proto` file, as `file:line`.

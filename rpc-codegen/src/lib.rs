@@ -50,7 +50,6 @@
 //!
 //! # Limits
 //!
-//! - Streaming methods are an error for now.
 //! - Editions (`edition = "2023"`) are an error: write `syntax = "proto3"`.
 //! - Services of imported files are generated as well, except those of packages that [`Builder::extern_path`] covers.
 //! - A `google.protobuf.BytesValue` is a `Vec<u8>`, so it is copied; a `bytes` field of a message of one's own is not.

@@ -123,7 +123,7 @@ impl Checks<'_> {
         let key = (names::module(&service.package), module.clone());
         if let Some(first) = self.modules.insert(key, name.clone()) {
             let at = self.locate_service(descriptor);
-            self.report(at, Unsupported::ServiceNames { first, second: name, module });
+            self.report(at, Unsupported::Services { first, second: name, module });
         }
         self.methods(service, descriptor);
     }
@@ -131,15 +131,8 @@ impl Checks<'_> {
     fn methods(&mut self, service: &Service, descriptor: &ServiceDescriptor) {
         let mut names: HashMap<&str, &str> = HashMap::new();
         for (method, descriptor) in service.methods.iter().zip(descriptor.methods()) {
-            if method.client_streaming || method.server_streaming {
-                let streaming = Unsupported::Streaming {
-                    service: service.full_name(),
-                    method: method.proto_name.clone(),
-                };
-                self.report(self.locate_method(&descriptor), streaming);
-            }
             if let Some(first) = names.insert(&method.name, &method.proto_name) {
-                let same_name = Unsupported::MethodNames {
+                let same_name = Unsupported::Methods {
                     service: service.full_name(),
                     first: first.to_owned(),
                     second: method.proto_name.clone(),

@@ -1,7 +1,7 @@
 //! The caller's side: channels, calls, and the task that drives a connection.
 //!
 //! * [`Channel`]: where calls go. One plain cloneable type for every transport.
-//! * [`Call`]: a call that runs; a future.
+//! * [`Call`], [`StreamingCall`]: a call that runs; a future.
 //! * [`Client`]: what generated clients are made of.
 //!
 //! Inside, [`proto::client`](crate::proto::client) holds the rules. `link` joins them to one connection: the
@@ -17,12 +17,15 @@ mod intercepted;
 mod link;
 mod methods;
 mod remote;
+mod replies;
+mod streaming_call;
 mod stub;
 mod table;
 
 pub use call::Call;
 pub use cancel::CancelHandle;
 pub use channel::Channel;
+pub use streaming_call::StreamingCall;
 pub use stub::Client;
 
 /// What the types promise to those who move them between tasks, checked when this compiles.
@@ -35,4 +38,6 @@ const _: () = {
     send_and_sync::<crate::Status>();
     send_and_sync::<crate::Error>();
     send_and_unpin::<Call<()>>();
+    send_and_unpin::<StreamingCall<()>>();
+    send_and_unpin::<crate::Streaming<()>>();
 };

@@ -46,6 +46,11 @@ impl Scope {
         enter(&mut self.0, work)
     }
 
+    /// What is known goes on elsewhere.
+    pub(crate) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
     /// The handler has come to its end: nobody is told anything.
     pub(crate) fn finish(&mut self) {
         self.0 = None;

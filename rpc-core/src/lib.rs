@@ -2,7 +2,7 @@
 //! transport.
 //!
 //! * [`Channel`] and [`Call`]: a client's side of calls; [`Server`]: the other side.
-//! * [`Request`], [`Response`], [`Status`]: what handlers and callers see.
+//! * [`Request`], [`Response`], [`Streaming`], [`Status`]: what handlers and callers see.
 //! * [`metadata`]: what they say besides their messages.
 //! * [`error_details`]: the standard details of a failed call.
 //! * [`interceptor`]: code around calls, on either side.
@@ -35,12 +35,13 @@ pub mod server;
 pub mod service;
 mod shield;
 mod status;
+mod streaming;
 mod sync;
 pub mod transport;
 pub mod wire;
 
 pub use buf::{Body, Buffer};
-pub use client::{Call, CancelHandle, Channel};
+pub use client::{Call, CancelHandle, Channel, StreamingCall};
 pub use context::{Cancelled, spawn};
 pub use error::{Error, ErrorKind};
 pub use extensions::Extensions;
@@ -49,4 +50,5 @@ pub use server::Server;
 pub use service::NamedService;
 pub use shield::shield;
 pub use status::{Code, Executed, Origin, Status};
+pub use streaming::{BodyStream, IntoStreamingRequest, Messages, Streaming};
 pub use transport::Target;

@@ -20,6 +20,7 @@ mod outbox;
 mod router;
 mod serving;
 mod size;
+mod streaming;
 
 pub use builder::{Builder, Server};
 pub use fallback::Fallback;

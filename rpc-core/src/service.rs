@@ -3,13 +3,21 @@
 //! Generated code implements [`Service`] and describes itself with constants; nobody else has to. Routing
 //! by path is [`crate::server`]'s business, numbering of methods [`crate::client`]'s.
 
+mod streaming;
+
 use std::future::Future;
 use std::pin::Pin;
 
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
+use crate::message::Form;
 use crate::request::{Request, Response};
 use crate::status::{Executed, Status};
+
+pub use streaming::{
+    StreamHandlerFuture, StreamInput, StreamOutput, bidi_streaming, client_streaming,
+    server_streaming,
+};
 
 /// A service that a server can offer.
 pub trait Service: Send + Sync + 'static {
@@ -18,6 +26,13 @@ pub trait Service: Send + Sync + 'static {
 
     /// Runs a method, by its index in the descriptor.
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture;
+
+    /// Runs a method whose descriptor says that it has streams, by its index there.
+    fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
+        drop(request);
+        let status = no_such_method(self.descriptor(), method);
+        Box::pin(std::future::ready(Err(status)))
+    }
 }
 
 /// The name of a service as a constant.
@@ -67,12 +82,43 @@ pub struct MethodDescriptor {
     pub inline_safe: bool,
     /// Expected length of a reply in bytes (`(verbwire.method).expected_reply_size`).
     pub expected_reply_size: Option<u64>,
+    /// Whether the request is a stream.
+    pub request: Form,
+    /// Whether the reply is one.
+    pub reply: Form,
 }
 
 impl MethodDescriptor {
     /// A method without options.
     pub const fn new(name: &'static str, path: &'static str) -> Self {
-        Self { name, path, idempotent: false, inline_safe: false, expected_reply_size: None }
+        Self {
+            name,
+            path,
+            idempotent: false,
+            inline_safe: false,
+            expected_reply_size: None,
+            request: Form::Whole,
+            reply: Form::Whole,
+        }
+    }
+
+    /// The request is a stream.
+    #[must_use]
+    pub const fn client_streaming(mut self) -> Self {
+        self.request = Form::Stream;
+        self
+    }
+
+    /// The reply is a stream.
+    #[must_use]
+    pub const fn server_streaming(mut self) -> Self {
+        self.reply = Form::Stream;
+        self
+    }
+
+    /// Whether the method has streams.
+    pub fn has_streams(&self) -> bool {
+        self.request == Form::Stream || self.reply == Form::Stream
     }
 
     /// The method may be repeated.
@@ -118,11 +164,26 @@ where
 
 /// The answer to a method index that the service does not have.
 pub fn unknown_method(service: &ServiceDescriptor, method: usize) -> HandlerFuture {
+    Box::pin(std::future::ready(Err(no_such_method(service, method))))
+}
+
+/// The same for a method that has streams.
+pub fn unknown_streaming_method(service: &ServiceDescriptor, method: usize) -> StreamHandlerFuture {
+    Box::pin(std::future::ready(Err(no_such_method(service, method))))
+}
+
+/// The answer of a layer around a service that does not go around streams: it may be there to keep calls out.
+pub(crate) fn no_streams_through(layer: &str) -> StreamHandlerFuture {
+    let message = format!("{layer} around methods that have streams are not there yet");
+    let status = Status::unimplemented(message).with_executed(Executed::No);
+    Box::pin(std::future::ready(Err(status)))
+}
+
+fn no_such_method(service: &ServiceDescriptor, method: usize) -> Status {
     let message = format!(
         "{} has {} methods, none with index {method}; was it generated from the same .proto?",
         service.name,
         service.methods.len()
     );
-    let status = Status::unimplemented(message).with_executed(Executed::No);
-    Box::pin(std::future::ready(Err(status)))
+    Status::unimplemented(message).with_executed(Executed::No)
 }

@@ -67,6 +67,13 @@ impl Endpoint {
         self
     }
 
+    /// Bytes of the messages of one stream of replies that may be on their way or wait to be taken. 256 KiB; see
+    /// [`Limits`](crate::config::Limits).
+    pub fn stream_window(mut self, bytes: usize) -> Self {
+        self.config.limits.stream_window = bytes;
+        self
+    }
+
     /// Where ids come from; a seeded generator repeats a run exactly.
     pub fn random(mut self, random: Random) -> Self {
         self.config.random = random;

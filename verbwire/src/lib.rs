@@ -41,21 +41,25 @@ pub use verbwire_core::server::{Bound, Fallback, Limited, LoadLimits};
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
     Body, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind, Executed,
-    Extensions, IntoRequest, NamedService, Origin, Request, Response, Status, Target, shield,
-    spawn,
+    Extensions, IntoRequest, IntoStreamingRequest, NamedService, Origin, Request, Response, Status,
+    Streaming, StreamingCall, Target, shield, spawn,
 };
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.
 #[doc(hidden)]
 pub mod codegen {
+    pub use futures_core::Stream;
     pub use prost;
     pub use prost_types;
     pub use verbwire_core::client::Client;
     pub use verbwire_core::interceptor::{FromFn, Intercepted, from_fn};
     pub use verbwire_core::service::{
-        HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary, unknown_method,
+        HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, StreamHandlerFuture,
+        StreamInput, bidi_streaming, client_streaming, server_streaming, unary, unknown_method,
+        unknown_streaming_method,
     };
     pub use verbwire_core::{
-        Body, Call, Channel, IntoRequest, NamedService, Request, Response, Status,
+        Body, Call, Channel, IntoRequest, IntoStreamingRequest, NamedService, Request, Response,
+        Status, Streaming, StreamingCall,
     };
 }

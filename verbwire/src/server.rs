@@ -71,6 +71,12 @@ impl Builder {
         Self(self.0.max_concurrent_calls(calls))
     }
 
+    /// Bytes of the messages of one stream of requests that may be on their way or wait for their handler. 256 KiB;
+    /// see [`Limits`](crate::config::Limits).
+    pub fn stream_window(self, bytes: usize) -> Self {
+        Self(self.0.stream_window(bytes))
+    }
+
     /// Memory for requests that are being received, per connection, in bytes. 1 GiB.
     pub fn max_landing_bytes(self, bytes: usize) -> Self {
         Self(self.0.max_landing_bytes(bytes))

@@ -97,14 +97,26 @@ fn method(service: &Service, index: usize, method: &Method) -> TokenStream {
     let docs = docs_or(&method.comments, || {
         format!(" Calls `{}.{}`.", service.full_name(), method.proto_name)
     });
+    let (argument, into) = if method.client_streaming {
+        let argument = quote!(impl ::verbwire::codegen::IntoStreamingRequest<Message = #request>);
+        (argument, quote!(request.into_streaming_request()))
+    } else {
+        (quote!(impl ::verbwire::codegen::IntoRequest<#request>), quote!(request.into_request()))
+    };
+    let (call, begin) = match (method.client_streaming, method.server_streaming) {
+        (false, false) => (quote!(Call), quote!(unary)),
+        (true, false) => (quote!(Call), quote!(client_streaming)),
+        (false, true) => (quote!(StreamingCall), quote!(server_streaming)),
+        (true, true) => (quote!(StreamingCall), quote!(bidi_streaming)),
+    };
     quote! {
         #docs
         #deprecated
         pub fn #name(
             &self,
-            request: impl ::verbwire::codegen::IntoRequest<#request>,
-        ) -> ::verbwire::codegen::Call<#reply> {
-            self.client.unary(#index, request.into_request())
+            request: #argument,
+        ) -> ::verbwire::codegen::#call<#reply> {
+            self.client.#begin(#index, #into)
         }
     }
 }

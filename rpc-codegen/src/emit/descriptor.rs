@@ -19,6 +19,8 @@ fn method(service: &str, method: &Method) -> TokenStream {
     let path = format!("/{service}/{name}");
     let idempotent = method.idempotent.then(|| quote!(.idempotent()));
     let inline_safe = method.inline_safe.then(|| quote!(.inline_safe()));
+    let client_streaming = method.client_streaming.then(|| quote!(.client_streaming()));
+    let server_streaming = method.server_streaming.then(|| quote!(.server_streaming()));
     let expected_reply_size =
         method.expected_reply_size.map(|size| quote!(.expected_reply_size(#size)));
     quote! {
@@ -26,5 +28,7 @@ fn method(service: &str, method: &Method) -> TokenStream {
             #idempotent
             #inline_safe
             #expected_reply_size
+            #client_streaming
+            #server_streaming
     }
 }

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    docs_or, ident,
+    doc, docs_or, ident,
     options::{HandlerBody, HandlerFuture, Handlers, Receiver},
     type_from,
 };
@@ -15,22 +15,61 @@ pub(super) fn declaration(service: &Service, method: &Method, handlers: Handlers
     let docs = docs_or(&method.comments, || {
         format!(" Handles `{}.{}`.", service.full_name(), method.proto_name)
     });
+    let stream = method.server_streaming.then(|| reply_stream(service, method));
     let signature = signature(method, handlers);
     let body = match handlers.body {
         HandlerBody::Required => quote!(;),
         HandlerBody::Unimplemented => unimplemented(service, method, handlers.future),
     };
     quote! {
+        #stream
+
         #docs
         #signature
         #body
     }
 }
 
+/// The type of a method's replies, which the implementation names.
+fn reply_stream(service: &Service, method: &Method) -> TokenStream {
+    let name = ident(&stream_name(method));
+    let reply = type_from(&method.reply, "super");
+    let docs = doc(format!(
+        " The replies of `{}.{}`. The first error among them is the last item.",
+        service.full_name(),
+        method.proto_name
+    ));
+    quote! {
+        #docs
+        type #name: ::verbwire::codegen::Stream<
+            Item = ::core::result::Result<#reply, ::verbwire::codegen::Status>,
+        > + ::core::marker::Send + 'static;
+    }
+}
+
+/// As tonic has it, but always a type's name in Rust.
+fn stream_name(method: &Method) -> String {
+    let words = method.proto_name.split('_').flat_map(|word| {
+        let first = word.chars().next().map(|first| first.to_ascii_uppercase());
+        first.into_iter().chain(word.chars().skip(1))
+    });
+    words.chain("Stream".chars()).collect()
+}
+
 fn signature(method: &Method, handlers: Handlers) -> TokenStream {
     let name = ident(&method.name);
     let request = type_from(&method.request, "super");
-    let reply = type_from(&method.reply, "super");
+    let request = if method.client_streaming {
+        quote!(::verbwire::codegen::Streaming<#request>)
+    } else {
+        request
+    };
+    let reply = if method.server_streaming {
+        let stream = ident(&stream_name(method));
+        quote!(Self::#stream)
+    } else {
+        type_from(&method.reply, "super")
+    };
     let argument = quote!(request: ::verbwire::codegen::Request<#request>);
     let future = quote! {
         ::core::future::Future<

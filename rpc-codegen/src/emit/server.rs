@@ -106,22 +106,26 @@ fn wrapper(service: &Service, server: &Ident, stubs: &Stubs) -> TokenStream {
 fn dispatch(service: &Service, server: &Ident, stubs: &Stubs) -> TokenStream {
     let Generics { parameter, declared, bounded, .. } = Generics::new(service, stubs);
     let full_name = service.full_name();
-    let body = if service.methods.is_empty() {
+    let has_streams = |method: &Method| method.client_streaming || method.server_streaming;
+    let arms = |streams: bool| {
+        let methods = service.methods.iter().enumerate();
+        let methods = methods.filter(|(_, method)| has_streams(method) == streams);
+        methods.map(|(index, method)| arm(service, index, method, stubs)).collect::<Vec<_>>()
+    };
+    let body = choice(&arms(false), &quote!(unknown_method));
+    let streaming = arms(true);
+    let streaming = (!streaming.is_empty()).then(|| {
+        let body = choice(&streaming, &quote!(unknown_streaming_method));
         quote! {
-            let _ = request;
-            ::verbwire::codegen::unknown_method(&SERVICE, method)
-        }
-    } else {
-        let arms = service.methods.iter().enumerate();
-        let arms = arms.map(|(index, method)| arm(service, index, method, stubs));
-        quote! {
-            let inner = ::std::sync::Arc::clone(&self.inner);
-            match method {
-                #(#arms)*
-                other => ::verbwire::codegen::unknown_method(&SERVICE, other),
+            fn call_streaming(
+                &self,
+                method: usize,
+                request: ::verbwire::codegen::Request<::verbwire::codegen::StreamInput>,
+            ) -> ::verbwire::codegen::StreamHandlerFuture {
+                #body
             }
         }
-    };
+    });
     quote! {
         impl<#bounded> ::verbwire::codegen::Service for #server<#parameter> {
             fn descriptor(&self) -> &'static ::verbwire::codegen::ServiceDescriptor {
@@ -135,10 +139,29 @@ fn dispatch(service: &Service, server: &Ident, stubs: &Stubs) -> TokenStream {
             ) -> ::verbwire::codegen::HandlerFuture {
                 #body
             }
+
+            #streaming
         }
 
         impl<#declared> ::verbwire::codegen::NamedService for #server<#parameter> {
             const NAME: &'static str = #full_name;
+        }
+    }
+}
+
+/// One of `arms` by the method's number.
+fn choice(arms: &[TokenStream], unknown: &TokenStream) -> TokenStream {
+    if arms.is_empty() {
+        return quote! {
+            let _ = request;
+            ::verbwire::codegen::#unknown(&SERVICE, method)
+        };
+    }
+    quote! {
+        let inner = ::std::sync::Arc::clone(&self.inner);
+        match method {
+            #(#arms)*
+            other => ::verbwire::codegen::#unknown(&SERVICE, other),
         }
     }
 }
@@ -148,8 +171,14 @@ fn arm(service: &Service, index: usize, method: &Method, stubs: &Stubs) -> Token
     let parameter = parameter(service);
     let trait_name = ident(&service.name);
     let call = handler::call(quote!(<#parameter as #trait_name>), method, stubs.handlers);
+    let run = match (method.client_streaming, method.server_streaming) {
+        (false, false) => quote!(unary),
+        (true, false) => quote!(client_streaming),
+        (false, true) => quote!(server_streaming),
+        (true, true) => quote!(bidi_streaming),
+    };
     quote! {
-        #index => ::verbwire::codegen::unary(request, move |request| async move {
+        #index => ::verbwire::codegen::#run(request, move |request| async move {
             #call
         }),
     }

@@ -151,24 +151,6 @@ fn an_unknown_hint_names_the_line() {
 }
 
 #[test]
-fn streaming_methods_are_reported_all_at_once() {
-    let proto = "package p;\n\
-        message M {}\n\
-        service Chat {\n\
-          rpc Up(stream M) returns (M);\n\
-          rpc Unary(M) returns (M);\n\
-          rpc Down(M) returns (stream M);\n\
-        }\n";
-    assert_eq!(
-        rejected("streaming", proto),
-        "protos/a.proto:5: method `Up` of service `p.Chat` is streaming: streaming methods are not supported \
-         yet; make it unary or move it to another service\n\
-         protos/a.proto:7: method `Down` of service `p.Chat` is streaming: streaming methods are not supported \
-         yet; make it unary or move it to another service"
-    );
-}
-
-#[test]
 fn methods_with_one_rust_name_are_rejected() {
     let proto = "message M {}\n\
         service S {\n\

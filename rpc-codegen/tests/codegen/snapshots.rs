@@ -55,6 +55,11 @@ fn a_service_and_its_messages() {
 }
 
 #[test]
+fn every_shape_of_a_call() {
+    check("streams", &["streams.proto"]);
+}
+
+#[test]
 fn hints_of_methods() {
     check("hints", &["hints.proto"]);
 }

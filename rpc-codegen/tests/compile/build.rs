@@ -13,7 +13,7 @@ fn main() -> Result<(), Error> {
         .btree_map(["helloworld.HelloReply"])
         .include_file("first.rs")
         .file_descriptor_set_path(out_dir.join("first.bin"))
-        .compile(&["greeter.proto", "hints.proto", "comments.proto"], &[PROTOS])?;
+        .compile(&["greeter.proto", "hints.proto", "comments.proto", "streams.proto"], &[PROTOS])?;
     configure().compile(
         &[
             "collisions.proto",

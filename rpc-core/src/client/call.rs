@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::cancel::{CancelHandle, Flag};
-use super::in_process::InProcessCall;
+use super::in_process::{InProcessCall, InProcessStreaming};
 use super::intercepted::InterceptedCall;
 use super::remote::RemoteCall;
 use crate::codec::{Codec, Prost};
 use crate::proto::client::Outcome;
 use crate::request::Response;
+use crate::service::StreamOutput;
 use crate::status::{Executed, Status};
 
 /// A call: a future of its reply.
@@ -47,6 +48,8 @@ pub(super) enum Kind {
     Remote(RemoteCall),
     InProcess(InProcessCall),
     Intercepted(InterceptedCall),
+    /// With a stream of requests.
+    InProcessStreaming(InProcessStreaming),
 }
 
 impl<Reply> Call<Reply> {
@@ -68,7 +71,10 @@ impl<Reply> Call<Reply> {
     fn named(&self, status: Status) -> Status {
         match &self.kind {
             Kind::Remote(call) => status.with_peer(call.peer()),
-            Kind::Failed(_) | Kind::InProcess(_) | Kind::Intercepted(_) => status,
+            Kind::Failed(_)
+            | Kind::InProcess(_)
+            | Kind::InProcessStreaming(_)
+            | Kind::Intercepted(_) => status,
         }
     }
 
@@ -92,6 +98,16 @@ impl<Reply> Call<Reply> {
             }
             Kind::InProcess(call) if cancelled => Poll::Ready(Err(call.cancel())),
             Kind::InProcess(call) => call.poll(cx),
+            Kind::InProcessStreaming(call) if cancelled => Poll::Ready(Err(call.cancel())),
+            Kind::InProcessStreaming(call) => call.poll(cx).map(|response| {
+                let (output, metadata) = response?.into_parts();
+                match output {
+                    StreamOutput::Whole(body) => Ok(Response::with_block(body, metadata)),
+                    StreamOutput::Stream(_) => Err(Status::internal(
+                        "the handler returned a stream although its method has one reply",
+                    )),
+                }
+            }),
         }
     }
 }
@@ -118,7 +134,7 @@ impl<Reply> fmt::Debug for Call<Reply> {
         let way = match &self.kind {
             Kind::Failed(_) => "failed",
             Kind::Remote(_) => "remote",
-            Kind::InProcess(_) => "in process",
+            Kind::InProcess(_) | Kind::InProcessStreaming(_) => "in process",
             Kind::Intercepted(_) => "intercepted",
         };
         write!(f, "Call({way})")

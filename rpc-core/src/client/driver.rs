@@ -59,6 +59,7 @@ impl Driver {
             for incoming in received.drain(..) {
                 let delivered = calls.handle_message(incoming.message)?;
                 wakers.extend(delivered.waker);
+                wakers.extend(delivered.others);
                 revoked.extend(delivered.revoke);
             }
             Ok(())

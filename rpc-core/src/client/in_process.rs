@@ -2,6 +2,8 @@
 //!
 //! No transport and no task of its own: polling the call polls the handler, dropping it drops the handler.
 
+mod streaming;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,6 +18,8 @@ use crate::request::{Origin, Received, Request};
 use crate::server::Handler;
 use crate::service::Service;
 use crate::status::{Executed, Status};
+
+pub(super) use streaming::{InProcessReplies, InProcessRequests, InProcessStreaming};
 
 /// A future of a reply, its body not decoded.
 pub(super) struct InProcessCall {

@@ -8,23 +8,28 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::methods::{MethodNumbers, ServiceNumbers};
+use super::replies::feed_request;
 use super::table::Table;
 use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, Head, Message, MethodId};
 use crate::proto::client::{Outcome, PathNeeded, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
+use crate::proto::stream::{CallStreams, RecvStream, SendStream, StreamWindows, Taken};
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
+use crate::streaming::BodyStream;
 use crate::sync::{Mutex, lock};
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
     Connection, Established, Flush, Outgoing, Path, SendError, SendHints, Transport,
 };
+use crate::wire::metadata::Block;
 
 /// What callers hold. The connection closes when the last channel and the last call are gone.
 pub(super) struct Link {
@@ -43,6 +48,9 @@ pub(super) struct Shared {
     free_slots: Semaphore,
     peer_max_message_size: usize,
     peer_max_metadata_size: usize,
+    windows: StreamWindows,
+    /// Where streams of requests are polled.
+    runtime: Handle,
 }
 
 /// A request that has not been handed to the transport.
@@ -55,6 +63,15 @@ pub(super) struct Unsent {
     pub(super) deadline: Instant,
     /// See [`SendHints`].
     pub(super) expected_reply: Option<u64>,
+    /// Boxed, so that calls without any stay short.
+    pub(super) streams: Option<Box<NewStreams>>,
+}
+
+/// The streams of a request that has not been handed to the transport.
+pub(super) struct NewStreams {
+    /// The request, in the place of the body.
+    pub(super) requests: Option<BodyStream>,
+    pub(super) replies: Form,
 }
 
 /// Why a call did not begin at once.
@@ -70,7 +87,7 @@ impl Link {
         transport: Arc<dyn Transport>,
         table: Arc<Table>,
         established: Established,
-        default_timeout: Duration,
+        (default_timeout, local_window): (Duration, u32),
     ) -> Self {
         let Established { connection, peer } = established;
         let slots = usize::try_from(peer.max_concurrent_calls).unwrap_or(usize::MAX);
@@ -81,6 +98,8 @@ impl Link {
             free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
             peer_max_metadata_size: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
+            windows: StreamWindows { local: local_window, peer: peer.stream_window },
+            runtime: Handle::current(),
         });
         let methods = Mutex::new(MethodNumbers::new(peer.max_interned_methods));
         Self { shared, transport, methods, default_timeout }
@@ -140,6 +159,32 @@ impl Link {
         outcome
     }
 
+    /// Ready when the replies of a call begin, or with the status of one that has ended before.
+    pub(super) fn poll_headers(
+        &self,
+        call: CallId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Box<Block>>, Status>> {
+        let headers = self.shared.table.with(|calls| calls.poll_headers(call, cx.waker()));
+        if let Poll::Ready(Err(_)) = headers {
+            self.shared.free_slots.add_permits(1);
+        }
+        headers
+    }
+
+    /// The next reply of a call, or its end.
+    pub(super) fn poll_message(
+        &self,
+        call: CallId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Taken<Body>, Status>>> {
+        let message = self.shared.table.with(|calls| calls.poll_message(call, cx.waker()));
+        if let Poll::Ready(None | Some(Err(_))) = message {
+            self.shared.free_slots.add_permits(1);
+        }
+        message
+    }
+
     /// Asks the peer to stop the call; its outcome still comes.
     pub(super) fn cancel(&self, call: CallId) {
         self.shared.table.with_driver_work(|calls| calls.cancel(call));
@@ -147,10 +192,14 @@ impl Link {
 
     /// Nobody waits for the call any more.
     pub(super) fn abandon(&self, call: CallId) {
-        match self.shared.table.with_driver_work(|calls| calls.abandon(call)) {
-            Slot::Freed => self.shared.free_slots.add_permits(1),
-            Slot::Held => {}
-        }
+        let (streams, slot) = self
+            .shared
+            .table
+            .with_driver_work(|calls| (calls.take_streams(call), calls.abandon(call)));
+        self.shared.release(slot);
+        // The task that feeds the request ends.
+        let feeder = streams.and_then(|mut streams| streams.take_feeder());
+        feeder.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -181,7 +230,16 @@ impl Shared {
             .with_executed(Executed::No))
     }
 
-    fn start(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
+    /// Whether the peer takes streams of requests.
+    pub(super) fn check_streams(&self) -> Result<(), Status> {
+        if self.windows.peer > 0 {
+            return Ok(());
+        }
+        let message = "the server takes no streams of requests; upgrade it";
+        Err(Status::unimplemented(message).with_executed(Executed::No))
+    }
+
+    fn start(self: &Arc<Self>, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
         match self.free_slots.try_acquire() {
             Ok(slot) => slot.forget(),
             Err(_) => return Err(NotStarted::Wait(Box::new(unsent))),
@@ -193,15 +251,25 @@ impl Shared {
         started
     }
 
-    fn start_in_slot(&self, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
-        let Unsent { method, path, body, metadata, deadline, expected_reply } = unsent;
+    fn start_in_slot(
+        self: &Arc<Self>,
+        unsent: Unsent,
+        waker: &Waker,
+    ) -> Result<CallId, NotStarted> {
+        let Unsent { method, path, body, metadata, deadline, expected_reply, streams } = unsent;
         let timeout = deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
             return Err(NotStarted::Failed(expired_before_sending()));
         }
         let begun = self
             .table
-            .with(|calls| calls.begin(method, deadline, waker.clone()))
+            .with(|calls| match &streams {
+                None => calls.begin(method, deadline, waker.clone()),
+                Some(new) => {
+                    let streams = new.open(self.windows);
+                    calls.begin_streaming(method, deadline, waker.clone(), streams)
+                }
+            })
             .map_err(NotStarted::Failed)?;
         let call = begun.call;
         let head = Head::Request {
@@ -209,7 +277,7 @@ impl Shared {
             method,
             path: (begun.path == PathNeeded::Yes).then_some(path.into()),
             timeout,
-            form: Form::Whole,
+            form: streams.as_ref().map_or(Form::Whole, |new| new.request_form()),
         };
         let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
         let hints = SendHints::flush(flush).expecting(expected_reply);
@@ -218,6 +286,9 @@ impl Shared {
             Ok(()) => {
                 if begun.timer == Timer::Rearm {
                     self.table.with_driver_work(|_calls| {});
+                }
+                if let Some(requests) = streams.and_then(|new| new.requests) {
+                    self.runtime.spawn(feed_request(Arc::clone(self), call, requests));
                 }
                 Ok(call)
             }
@@ -231,6 +302,7 @@ impl Shared {
                         metadata: outgoing.message.metadata,
                         deadline,
                         expected_reply,
+                        streams,
                     })),
                     SendError::Closed(cause) => NotStarted::Failed(cause.to_status(Executed::No)),
                 })
@@ -238,7 +310,7 @@ impl Shared {
         }
     }
 
-    async fn start_waiting(&self, mut unsent: Unsent) -> Result<CallId, Status> {
+    async fn start_waiting(self: &Arc<Self>, mut unsent: Unsent) -> Result<CallId, Status> {
         // A closed semaphore means a closed connection, which `begin` reports with its cause.
         if let Ok(slot) = self.free_slots.acquire().await {
             slot.forget();
@@ -275,6 +347,18 @@ impl Shared {
         let wakers = self.table.with(|calls| calls.handle_closed(cause.clone()));
         self.refuse_waiting();
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl NewStreams {
+    fn request_form(&self) -> Form {
+        if self.requests.is_some() { Form::Stream } else { Form::Whole }
+    }
+
+    fn open(&self, windows: StreamWindows) -> CallStreams {
+        let outgoing = self.requests.as_ref().map(|_| SendStream::new(windows.peer));
+        let incoming = (self.replies == Form::Stream).then(|| RecvStream::new(windows.local));
+        CallStreams::new(outgoing, incoming)
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::link::{Link, NotStarted, Unsent};
+use super::replies::RemoteReplies;
 use crate::message::CallId;
 use crate::proto::client::Outcome;
+use crate::request::Response;
 use crate::status::{Executed, Status};
 use crate::transport::BoxFuture;
 
@@ -62,13 +64,30 @@ impl RemoteCall {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let call = std::task::ready!(self.poll_begun(cx))?;
+        let outcome = std::task::ready!(self.link.poll_outcome(call, cx));
+        self.stage = Stage::Over;
+        Poll::Ready(outcome)
+    }
+
+    /// Ready when the replies begin; from then on the call is theirs.
+    pub(super) fn poll_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<RemoteReplies>, Status>> {
+        let call = std::task::ready!(self.poll_begun(cx))?;
+        let headers = std::task::ready!(self.link.poll_headers(call, cx));
+        self.stage = Stage::Over;
+        Poll::Ready(headers.map(|metadata| {
+            Response::with_block(RemoteReplies::new(Arc::clone(&self.link), call), metadata)
+        }))
+    }
+
+    /// Ready when the REQUEST is with the transport.
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallId, Status>> {
         loop {
             let begun = match &mut self.stage {
-                Stage::Begun(call, _) => {
-                    let outcome = std::task::ready!(self.link.poll_outcome(*call, cx));
-                    self.stage = Stage::Over;
-                    return Poll::Ready(outcome);
-                }
+                Stage::Begun(call, _) => return Poll::Ready(Ok(*call)),
                 Stage::Queued(waiting) => std::task::ready!(waiting.as_mut().poll(cx)),
                 Stage::Unsent(_) => match self.start(cx) {
                     Ok(call) => Ok(call),

@@ -1,22 +1,26 @@
 //! What generated clients are made of.
 
+use futures_core::Stream;
 use std::sync::Arc;
 
 use super::call::{Call, Kind};
 use super::cancel::Flag;
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
-use super::in_process::InProcessCall;
+use super::in_process::{InProcessCall, InProcessRequests, InProcessStreaming};
 use super::intercepted::Layer;
-use super::link::{Link, Unsent};
+use super::link::{Link, NewStreams, Unsent};
 use super::methods::ServiceNumbers;
 use super::remote::RemoteCall;
+use super::streaming_call::{self, StreamingCall};
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
 use crate::interceptor::Payload;
+use crate::message::Form;
 use crate::metadata::MetadataMap;
 use crate::request::Request;
-use crate::service::{Service, ServiceDescriptor};
+use crate::service::{Service, ServiceDescriptor, StreamInput};
 use crate::status::{Executed, Status};
+use crate::streaming::{BodyStream, encoded};
 use crate::wire::head::MAX_PATH;
 use crate::wire::metadata;
 
@@ -95,6 +99,117 @@ impl Client {
         Call::new(Kind::Intercepted(call)).cancelled_by(Some(cancel))
     }
 
+    /// A call of a method that takes a stream and gives one reply.
+    ///
+    /// # Panics
+    ///
+    /// If the service has no such method.
+    pub fn client_streaming<Req, Rep, S>(&self, method: usize, request: Request<S>) -> Call<Rep>
+    where
+        S: Stream<Item = Req> + Send + 'static,
+        Prost: Codec<Req>,
+    {
+        let (mut options, requests) = split(request);
+        let new = (Body::new(), Some(encode_all(requests)));
+        let started = match &self.channel.0 {
+            Way::Link(link) => {
+                self.streaming(link, method, &options, new, Form::Whole).map(Kind::Remote)
+            }
+            Way::InProcess(service) => self
+                .in_process_streaming(service, method, &mut options, new)
+                .map(Kind::InProcessStreaming),
+            Way::Intercepted(_) => Err(not_intercepted()),
+        };
+        Call::new(started.unwrap_or_else(|status| Kind::Failed(Some(status))))
+    }
+
+    /// A call of a method that takes one request and gives a stream.
+    ///
+    /// # Panics
+    ///
+    /// If the service has no such method.
+    pub fn server_streaming<Req, Rep>(
+        &self,
+        method: usize,
+        request: Request<Req>,
+    ) -> StreamingCall<Rep>
+    where
+        Prost: Codec<Req>,
+    {
+        let (options, message) = split(request);
+        self.replying(method, options, (Prost.encode(&message), None))
+    }
+
+    /// A call of a method that takes a stream and gives one.
+    ///
+    /// # Panics
+    ///
+    /// If the service has no such method.
+    pub fn bidi_streaming<Req, Rep, S>(
+        &self,
+        method: usize,
+        request: Request<S>,
+    ) -> StreamingCall<Rep>
+    where
+        S: Stream<Item = Req> + Send + 'static,
+        Prost: Codec<Req>,
+    {
+        let (options, requests) = split(request);
+        self.replying(method, options, (Body::new(), Some(encode_all(requests))))
+    }
+
+    fn replying<Rep>(
+        &self,
+        method: usize,
+        mut options: Request<()>,
+        new: (Body, Option<BodyStream>),
+    ) -> StreamingCall<Rep> {
+        let started = match &self.channel.0 {
+            Way::Link(link) => self
+                .streaming(link, method, &options, new, Form::Stream)
+                .map(streaming_call::Kind::Remote),
+            Way::InProcess(service) => self
+                .in_process_streaming(service, method, &mut options, new)
+                .map(streaming_call::Kind::InProcess),
+            Way::Intercepted(_) => Err(not_intercepted()),
+        };
+        let failed = |status| streaming_call::Kind::Failed(Some(status));
+        StreamingCall::new(started.unwrap_or_else(failed))
+    }
+
+    fn streaming(
+        &self,
+        link: &Arc<Link>,
+        method: usize,
+        options: &Request<()>,
+        (body, requests): (Body, Option<BodyStream>),
+        replies: Form,
+    ) -> Result<RemoteCall, Status> {
+        if requests.is_some() {
+            link.shared().check_streams()?;
+        }
+        let streams = Some(Box::new(NewStreams { requests, replies }));
+        let started = self.unsent(link, method, options, body, streams);
+        started.map_err(|status| status.with_peer(link.path().peer))
+    }
+
+    fn in_process_streaming(
+        &self,
+        service: &Arc<dyn Service>,
+        method: usize,
+        options: &mut Request<()>,
+        (body, requests): (Body, Option<BodyStream>),
+    ) -> Result<InProcessStreaming, Status> {
+        self.check_offered(service, method)?;
+        let input = match requests {
+            Some(requests) => StreamInput::Stream(Box::new(InProcessRequests(requests))),
+            None => StreamInput::Whole(body),
+        };
+        let input = (input, options.take_metadata());
+        let deadline = options.due(IN_PROCESS_TIMEOUT);
+        Ok(InProcessStreaming::new(Arc::clone(service), method, input, deadline))
+    }
+
     fn remote<Req>(
         &self,
         link: &Arc<Link>,
@@ -102,6 +217,17 @@ impl Client {
         request: &Request<Req>,
         body: Body,
     ) -> Result<Kind, Status> {
+        self.unsent(link, method, request, body, None).map(Kind::Remote)
+    }
+
+    fn unsent<Req>(
+        &self,
+        link: &Arc<Link>,
+        method: usize,
+        request: &Request<Req>,
+        body: Body,
+        streams: Option<Box<NewStreams>>,
+    ) -> Result<RemoteCall, Status> {
         let descriptor = &self.service.methods[method];
         let path = descriptor.path;
         check_path(path)?;
@@ -115,8 +241,9 @@ impl Client {
             metadata,
             deadline: request.due(link.default_timeout()),
             expected_reply: request.expected_reply().or(descriptor.expected_reply_size),
+            streams,
         };
-        Ok(Kind::Remote(RemoteCall::new(Arc::clone(link), unsent)))
+        Ok(RemoteCall::new(Arc::clone(link), unsent))
     }
 
     fn in_process<Req>(
@@ -126,6 +253,14 @@ impl Client {
         request: &mut Request<Req>,
         body: Body,
     ) -> Result<Kind, Status> {
+        self.check_offered(service, method)?;
+        let deadline = request.due(IN_PROCESS_TIMEOUT);
+        let (service, metadata) = (Arc::clone(service), request.take_metadata());
+        let call = InProcessCall::new(service, method, body, metadata, deadline);
+        Ok(Kind::InProcess(call))
+    }
+
+    fn check_offered(&self, service: &Arc<dyn Service>, method: usize) -> Result<(), Status> {
         let (offered, path) = (service.descriptor(), self.service.methods[method].path);
         if offered.methods.get(method).is_none_or(|offered| offered.path != path) {
             let message = format!(
@@ -134,10 +269,7 @@ impl Client {
             );
             return Err(Status::unimplemented(message).with_executed(Executed::No));
         }
-        let deadline = request.due(IN_PROCESS_TIMEOUT);
-        let (service, metadata) = (Arc::clone(service), request.take_metadata());
-        let call = InProcessCall::new(service, method, body, metadata, deadline);
-        Ok(Kind::InProcess(call))
+        Ok(())
     }
 }
 
@@ -148,6 +280,27 @@ fn numbers(channel: &Channel, service: &'static ServiceDescriptor) -> ServiceNum
         Way::Intercepted(layer) => numbers(&layer.channel, service),
         Way::InProcess(_) => ServiceNumbers::None,
     }
+}
+
+/// Streams do not go around an interceptor, which may be there to keep calls out.
+fn not_intercepted() -> Status {
+    let message = "interceptors around methods that have streams are not there yet; call it through a channel without any";
+    Status::unimplemented(message).with_executed(Executed::No)
+}
+
+/// A request's options and its message.
+fn split<T>(request: Request<T>) -> (Request<()>, T) {
+    let mut message = None;
+    let options = request.map(|taken| message = Some(taken));
+    (options, message.expect("the closure runs once"))
+}
+
+fn encode_all<S>(requests: S) -> BodyStream
+where
+    S: Stream + Send + 'static,
+    Prost: Codec<S::Item>,
+{
+    encoded(requests, |request| Ok(Prost.encode(&request)))
 }
 
 fn check_path(path: &str) -> Result<(), Status> {

@@ -6,7 +6,9 @@
 
 use std::task::Waker;
 
+use crate::message::Head;
 use crate::proto::client::ClientCalls;
+use crate::status::Status;
 use crate::sync::{Mutex, lock};
 use crate::transport::{Announced, Placement, PlacementHook};
 
@@ -52,6 +54,14 @@ impl PlacementHook for Table {
         let call = announced.head.call();
         let waiting = call.is_some_and(|call| self.with(|calls| calls.is_waiting(call)));
         if waiting { Placement::Pool } else { Placement::Refuse }
+    }
+
+    /// The call ends when the peer has stopped it.
+    fn lost(&self, head: &Head, why: &str) {
+        if let Some(call) = head.call() {
+            let status = Status::resource_exhausted(why);
+            self.with_driver_work(|calls| calls.fail(call, status));
+        }
     }
 }
 

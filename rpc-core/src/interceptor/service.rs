@@ -6,7 +6,10 @@ use std::sync::Arc;
 use super::{Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
 use crate::buf::Body;
 use crate::request::Request;
-use crate::service::{HandlerFuture, NamedService, Service, ServiceDescriptor, unknown_method};
+use crate::service::{
+    HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
+    no_streams_through, unknown_method,
+};
 use crate::transport::BoxFuture;
 
 /// A service whose calls go through an interceptor first.
@@ -31,6 +34,10 @@ impl<S: Service + ?Sized> Intercepted<S> {
 impl<S: Service + ?Sized> Service for Intercepted<S> {
     fn descriptor(&self) -> &'static ServiceDescriptor {
         self.service.descriptor()
+    }
+
+    fn call_streaming(&self, _: usize, _: Request<StreamInput>) -> StreamHandlerFuture {
+        no_streams_through("interceptors")
     }
 
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {

@@ -8,14 +8,19 @@
 //!                  Abandoned ──CANCEL taken by the transport──► (none)
 //! ```
 //!
+//! A call may have streams: `streams` says when those change its state.
+//!
 //! Owns which calls wait, for how long, and what the callee has learned of method numbers. It sends
 //! nothing: what must go out is returned by [`begin`](ClientCalls::begin) and
 //! [`poll_cancel`](ClientCalls::poll_cancel).
+
+mod streams;
 
 use std::collections::VecDeque;
 use std::mem;
 use std::task::{Poll, Waker};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::calls::Slots;
@@ -27,6 +32,8 @@ use crate::request::Response;
 use crate::status::{Code, Executed, Origin, Status};
 use crate::wire::metadata::Block;
 use crate::wire::{self, WireError};
+
+use streams::{Finished, Streams};
 
 /// How a call ended: a reply, or a status.
 pub type Outcome = Result<Response<Body>, Status>;
@@ -48,6 +55,8 @@ struct Caller {
     method: MethodId,
     deadline: Instant,
     state: State,
+    /// Boxed, so that calls without any stay short.
+    streams: Option<Box<Streams>>,
 }
 
 #[derive(Debug)]
@@ -57,10 +66,12 @@ enum State {
     Abandoned,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Cancel {
     NotAsked,
     Asked,
+    /// Asked, because the call cannot go on: this is how it ends then.
+    Failed(Status),
 }
 
 /// Why no call begins any more.
@@ -112,7 +123,7 @@ impl ClientCalls {
             Some(End::Closed(error)) => return Err(error.to_status(Executed::No)),
         }
         let state = State::Waiting { waker: Some(waker), cancel: Cancel::NotAsked };
-        let call = self.calls.insert(Caller { method, deadline, state });
+        let call = self.calls.insert(Caller { method, deadline, state, streams: None });
         Ok(Begun {
             call,
             path: self.path_needed(method),
@@ -154,8 +165,9 @@ impl ClientCalls {
     /// The caller asks for the end of the call and goes on waiting for it.
     pub fn cancel(&mut self, call: CallId) {
         if let Some(Caller { state: State::Waiting { cancel, .. }, .. }) = self.calls.find(call)
-            && mem::replace(cancel, Cancel::Asked) == Cancel::NotAsked
+            && let Cancel::NotAsked = cancel
         {
+            *cancel = Cancel::Asked;
             self.cancels.push_back(call);
         }
     }
@@ -206,36 +218,38 @@ impl ClientCalls {
     /// side broke the protocol.
     pub fn handle_message(&mut self, message: Message) -> Result<Delivered, Error> {
         match message.head {
-            Head::Response { call, code, executed, .. } => {
-                self.learn(call);
-                let block = match message.metadata.is_empty() {
-                    true => None,
-                    false => {
-                        Some(Box::new(wire::metadata::decode(message.metadata).map_err(fault)?))
-                    }
-                };
+            Head::Response { call, code, executed, messages } => {
+                let streams = self.learn(call);
+                let block = block(message.metadata)?;
                 let outcome = match code {
                     Code::Ok => Ok(Response::with_block(message.body, block)),
                     _ => Err(failed(wire::status::decode(code, executed, message.body), block)),
                 };
+                if streams == HasStreams::Yes || messages.is_some() {
+                    return self.handle_stream_response(call, messages, executed, outcome);
+                }
                 // A handler runs once the whole request is there, so only a refusal can overtake it.
                 let revoke = (executed == Executed::No).then_some(call);
-                Ok(Delivered { waker: self.finish(call, outcome), revoke })
+                let Finished { waker, others } = self.finish(call, outcome);
+                Ok(Delivered { waker, others, revoke })
             }
             Head::Cancelled { call, executed } => {
-                let status = Status::cancelled("the call was cancelled by its caller");
-                let waker = self.finish(call, Err(status.with_executed(executed)));
-                Ok(Delivered { waker, revoke: None })
+                let status = self.cancelled(call).with_executed(executed);
+                let Finished { waker, others } = self.finish(call, Err(status));
+                Ok(Delivered { waker, others, revoke: None })
             }
+            Head::Message { call, number } => {
+                self.handle_stream_message(call, number, message.body)
+            }
+            Head::Headers { call } => {
+                let block = block(message.metadata)?;
+                self.handle_headers(call, block)
+            }
+            Head::Window { call, granted } => Ok(self.handle_window(call, granted)),
             Head::GoAway { reason } => {
                 let words = message.body.into_bytes();
                 self.go_away(reason, &String::from_utf8_lossy(&words))?;
                 Ok(Delivered::default())
-            }
-            Head::Message { call, .. } | Head::Headers { call } | Head::Window { call, .. } => {
-                let message =
-                    format!("the server sent a stream for call {call}, which asked for none");
-                Err(Error::new(ErrorKind::PeerFault, message))
             }
             Head::Request { call, .. } | Head::Cancel { call } | Head::End { call, .. } => {
                 let message =
@@ -269,6 +283,8 @@ impl ClientCalls {
             if caller.deadline <= now {
                 expired.push((call, waker.take()));
                 caller.state = State::Done(Err(status.clone()));
+                let others = caller.streams.as_mut().map(|streams| streams.streams.close());
+                expired.extend(others.into_iter().flatten().map(|other| (call, Some(other))));
             } else if earliest.is_none_or(|earliest| caller.deadline < earliest) {
                 earliest = Some(caller.deadline);
             }
@@ -296,6 +312,8 @@ impl ClientCalls {
                     wakers.extend(waker.take());
                     let status = cause.to_status(executed);
                     caller.state = State::Done(Err(status));
+                    let others = caller.streams.as_mut().map(|streams| streams.streams.close());
+                    wakers.extend(others.into_iter().flatten());
                 }
                 State::Abandoned => gone.push(call),
                 State::Done(_) => {}
@@ -331,28 +349,45 @@ impl ClientCalls {
     }
 
     /// A RESPONSE proves that the callee has read the REQUEST, and with it the method's path.
-    fn learn(&mut self, call: CallId) {
+    fn learn(&mut self, call: CallId) -> HasStreams {
         let Some(caller) = self.calls.find(call) else {
-            return;
+            return HasStreams::No;
         };
+        let streams = if caller.streams.is_some() { HasStreams::Yes } else { HasStreams::No };
         let number = caller.method.0 as usize;
         if caller.method == MethodId::NONE {
-            return;
+            return streams;
         }
         if self.known.len() <= number {
             self.known.resize(number + 1, false);
         }
         self.known[number] = true;
+        streams
     }
 
-    fn finish(&mut self, call: CallId, outcome: Outcome) -> Option<Waker> {
-        let caller = self.calls.find(call)?;
+    /// Ends a call at once, whatever has not been taken of its streams.
+    fn finish(&mut self, call: CallId, outcome: Outcome) -> Finished {
+        let Some(caller) = self.calls.find(call) else { return Finished::default() };
         let State::Waiting { waker, .. } = &mut caller.state else {
-            return None;
+            return Finished::default();
         };
         let waker = waker.take();
         caller.state = State::Done(outcome);
-        waker
+        let others = match &mut caller.streams {
+            None => Vec::new(),
+            Some(streams) => streams.streams.close().collect(),
+        };
+        Finished { waker, others }
+    }
+
+    /// How a call ends that the peer has stopped.
+    fn cancelled(&mut self, call: CallId) -> Status {
+        if let Some(Caller { state: State::Waiting { cancel, .. }, .. }) = self.calls.find(call)
+            && let Cancel::Failed(status) = mem::replace(cancel, Cancel::Asked)
+        {
+            return status;
+        }
+        Status::cancelled("the call was cancelled by its caller")
     }
 
     fn go_away(&mut self, reason: GoAway, words: &str) -> Result<(), Error> {
@@ -379,13 +414,30 @@ impl ClientCalls {
     }
 }
 
+/// The metadata of a message, if it has some.
+fn block(metadata: Bytes) -> Result<Option<Box<Block>>, Error> {
+    match metadata.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(Box::new(wire::metadata::decode(metadata).map_err(fault)?))),
+    }
+}
+
 /// What a message leaves to do.
 #[derive(Debug, Default)]
 pub struct Delivered {
     /// Whom to wake.
     pub waker: Option<Waker>,
-    /// The call whose request need not be sent to its end: it was refused.
+    /// Whom to wake besides, of a call with streams.
+    pub others: Vec<Waker>,
+    /// The call whose request need not be sent to its end: it was refused, or was answered early.
     pub revoke: Option<CallId>,
+}
+
+/// Whether a call has streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HasStreams {
+    Yes,
+    No,
 }
 
 /// What became of the slot of a call.

@@ -14,13 +14,18 @@
 //! answer must not claim that nothing ran, and a REQUEST whose long body comes after its own CANCEL must not
 //! run.
 
+mod streams;
+
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::deadlines::{Deadlines, Timer, deadline_after};
-use crate::message::{CallId, MethodId};
+use crate::message::{CallId, Form, MethodId};
+use crate::proto::stream::{CallStreams, StreamWindows};
 use crate::status::{Executed, Status};
+
+pub use streams::{Shape, Wanted};
 
 /// All calls of one connection, seen from the callee.
 #[derive(Debug)]
@@ -33,6 +38,15 @@ pub struct ServerCalls<R, H> {
     draining: Option<String>,
     max_calls: usize,
     max_methods: usize,
+    windows: StreamWindows,
+    /// Of calls that have ended; to be dropped without the lock.
+    over: Vec<CallStreams>,
+}
+
+/// What a method resolves to says which streams it has.
+pub trait Streaming {
+    /// Its shape.
+    fn shape(&self) -> Shape;
 }
 
 #[derive(Debug)]
@@ -42,6 +56,8 @@ struct Slot<H> {
     /// Drops the handler's task. Kept when the handler has finished: the task may still wait to hand
     /// its answer to a full transport.
     handle: Option<H>,
+    /// Of a call that runs. Boxed, so that calls without any stay short.
+    streams: Option<Box<CallStreams>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +83,8 @@ pub struct Announcement<'a> {
     pub method: MethodId,
     /// Its method's path, if the REQUEST carries it.
     pub path: Option<&'a str>,
+    /// Whether its body is the request.
+    pub form: Form,
 }
 
 /// A call that may run.
@@ -104,9 +122,10 @@ pub struct Stopped<H> {
     pub executed: Executed,
 }
 
-impl<R: Clone, H> ServerCalls<R, H> {
-    /// No calls yet; at most `max_calls` at a time and `max_methods` method numbers, as HELLO announced.
-    pub fn new(max_calls: u32, max_methods: u32) -> Self {
+impl<R: Streaming + Clone, H> ServerCalls<R, H> {
+    /// No calls yet; at most `max_calls` at a time, `max_methods` method numbers and streams with these windows, as
+    /// HELLO announced.
+    pub fn new(max_calls: u32, max_methods: u32, windows: StreamWindows) -> Self {
         Self {
             slots: Vec::new(),
             running: 0,
@@ -115,6 +134,8 @@ impl<R: Clone, H> ServerCalls<R, H> {
             draining: None,
             max_calls: max_calls as usize,
             max_methods: max_methods as usize,
+            windows,
+            over: Vec::new(),
         }
     }
 
@@ -144,7 +165,11 @@ impl<R: Clone, H> ServerCalls<R, H> {
         if let Some(why) = &self.draining {
             return Err(refuse(Status::unavailable(why.as_str())));
         }
-        route
+        let route = route?;
+        match route.shape().refuses(request.form, self.windows) {
+            None => Ok(route),
+            Some(status) => Err(refuse(status)),
+        }
     }
 
     /// Admits a REQUEST that is there as a whole.
@@ -167,6 +192,11 @@ impl<R: Clone, H> ServerCalls<R, H> {
         }
         let deadline = deadline_after(now, timeout);
         let superseded = self.occupy(request.call, State::Admitted { deadline });
+        if let Some(streams) = route.shape().streams(self.windows)
+            && let Some(slot) = self.slot(request.call)
+        {
+            slot.streams = Some(streams);
+        }
         let timer = self.deadlines.handle_begin(deadline);
         Ok(Admitted { route, deadline, timer, superseded })
     }
@@ -198,10 +228,21 @@ impl<R: Clone, H> ServerCalls<R, H> {
 
     /// The handler returned. Says whether its answer is wanted.
     pub fn handle_returned(&mut self, call: CallId) -> Answer {
-        match self.finish(call, Executed::Yes) {
-            Some(_) => Answer::Send { in_flight: self.running },
-            None => Answer::Discard,
-        }
+        let Some(slot) = self.finish(call, Executed::Yes) else { return Answer::Discard };
+        let messages = slot.streams.take().and_then(|mut streams| {
+            let messages = streams.end_outgoing();
+            self.over.push(*streams);
+            messages
+        });
+        Answer::Send { in_flight: self.running, messages }
+    }
+
+    /// The call cannot go on. `None` if it does not run.
+    pub fn stop(&mut self, call: CallId) -> Option<Stopped<H>> {
+        let executed = entered(self.slot(call)?.state);
+        let handle = self.finish(call, executed)?.handle.take();
+        self.retire(call);
+        Some(Stopped { call, handle, executed })
     }
 
     /// The caller gave up. Says what to answer, and what to stop.
@@ -222,6 +263,7 @@ impl<R: Clone, H> ServerCalls<R, H> {
             Some(slot) if slot.generation == call.generation => {
                 let executed = entered(slot.state);
                 let handle = self.finish(call, executed).and_then(|slot| slot.handle.take());
+                self.retire(call);
                 Ok(Cancelled { executed, handle })
             }
             // Its REQUEST is not here yet, and shall not run if it still comes.
@@ -250,6 +292,7 @@ impl<R: Clone, H> ServerCalls<R, H> {
                 slot.state = State::Finished(executed);
                 let call = CallId { slot: number, generation: slot.generation };
                 stopped.push(Stopped { call, handle: slot.handle.take(), executed });
+                self.over.extend(slot.streams.take().map(|streams| *streams));
             }
         }
         self.running -= stopped.len();
@@ -260,6 +303,8 @@ impl<R: Clone, H> ServerCalls<R, H> {
 
     /// Every handle that is left, of tasks that run or wait to hand over their answer.
     pub fn take_handles(&mut self) -> Vec<H> {
+        let streams = self.slots.iter_mut().flatten().filter_map(|slot| slot.streams.take());
+        self.over.extend(streams.map(|streams| *streams));
         self.slots.iter_mut().flatten().filter_map(|slot| slot.handle.take()).collect()
     }
 
@@ -276,14 +321,22 @@ impl<R: Clone, H> ServerCalls<R, H> {
         self.slot(call)
     }
 
+    /// Takes the streams of a call that has ended out of its slot.
+    fn retire(&mut self, call: CallId) {
+        let streams = self.slot(call).and_then(|slot| slot.streams.take());
+        self.over.extend(streams.map(|streams| *streams));
+    }
+
     /// Puts a new use into a slot; returns the handle of the use before.
     fn occupy(&mut self, call: CallId, state: State) -> Option<H> {
         let index = call.slot as usize;
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        let new = Slot { generation: call.generation, state, handle: None };
-        let old = self.slots[index].replace(new);
+        let new = Slot { generation: call.generation, state, handle: None, streams: None };
+        let mut old = self.slots[index].replace(new);
+        let streams = old.as_mut().and_then(|old| old.streams.take());
+        self.over.extend(streams.map(|streams| *streams));
         self.running += usize::from(deadline(state).is_some());
         self.running -= usize::from(old.as_ref().is_some_and(|old| deadline(old.state).is_some()));
         old.and_then(|old| old.handle)
@@ -374,6 +427,8 @@ pub enum Answer {
     Send {
         /// Calls that still run on this connection.
         in_flight: usize,
+        /// How many messages its stream had, if it has one.
+        messages: Option<u32>,
     },
     /// The call was stopped and has been answered.
     Discard,

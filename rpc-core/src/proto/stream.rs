@@ -13,13 +13,26 @@
 //!
 //! Nothing is shared between streams: one that nobody reads keeps no other from going on.
 
+mod call;
+
 use std::collections::{BTreeMap, VecDeque};
+
+pub use call::{CallStreams, Over};
 
 /// What a message costs beside its length: what it takes to keep track of it.
 pub const COST: u64 = 64;
 
 /// Grants go out in steps of a window's fraction, so that they are few.
 const GRANTS_PER_WINDOW: u64 = 4;
+
+/// Windows of new streams, in bytes, as both HELLOs announced.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamWindows {
+    /// Of streams to this side.
+    pub local: u32,
+    /// Of streams to the peer.
+    pub peer: u32,
+}
 
 /// The side of a stream that sends its messages.
 #[derive(Debug)]

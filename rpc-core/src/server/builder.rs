@@ -95,6 +95,13 @@ impl Builder {
         self
     }
 
+    /// Bytes of the messages of one stream of requests that may be on their way or wait for their handler. 256 KiB;
+    /// see [`Limits`](crate::config::Limits).
+    pub fn stream_window(mut self, bytes: usize) -> Self {
+        self.config.limits.stream_window = bytes;
+        self
+    }
+
     /// Memory for requests that are being received, per connection, in bytes. 1 GiB.
     pub fn max_landing_bytes(mut self, bytes: usize) -> Self {
         self.config.limits.max_landing_bytes = bytes;

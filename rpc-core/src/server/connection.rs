@@ -50,13 +50,13 @@ impl Peer {
     }
 
     /// Sends a handler's answer, if it is still wanted. Waits while the peer takes no more.
-    async fn answer(&self, call: CallId, outcome: Result<Response<Body>, Status>) {
+    pub(super) async fn answer(&self, call: CallId, outcome: Result<Response<Body>, Status>) {
         let returned = self.intake.with_calls(|calls| calls.handle_returned(call));
-        let Answer::Send { in_flight } = returned else {
+        let Answer::Send { in_flight, messages } = returned else {
             return;
         };
         let flush = if in_flight == 0 { Flush::Now } else { Flush::Batch };
-        let message = self.response(call, outcome);
+        let message = self.response(call, outcome, messages);
         let mut outgoing = Outgoing { message, hints: SendHints::flush(flush) };
         // An ended connection has no one to answer.
         while let Err(SendError::Full(back)) = self.connection.try_send(outgoing) {
@@ -65,18 +65,19 @@ impl Peer {
         }
     }
 
-    fn response(&self, call: CallId, outcome: Result<Response<Body>, Status>) -> Message {
+    fn response(
+        &self,
+        call: CallId,
+        outcome: Result<Response<Body>, Status>,
+        messages: Option<u32>,
+    ) -> Message {
         match outcome.and_then(|response| self.reply(response)) {
             Ok((body, metadata)) => {
-                let head = Head::Response {
-                    call,
-                    code: Code::Ok,
-                    executed: Executed::Yes,
-                    messages: None,
-                };
+                let head =
+                    Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages };
                 Message { head, metadata, body }
             }
-            Err(status) => self.refusal(call, &status),
+            Err(status) => self.failure(call, &status, messages),
         }
     }
 
@@ -89,11 +90,15 @@ impl Peer {
         Ok((body, metadata))
     }
 
-    /// The RESPONSE that carries a status.
+    /// The RESPONSE that carries a status, and ends the call at once.
     pub(super) fn refusal(&self, call: CallId, status: &Status) -> Message {
+        self.failure(call, status, None)
+    }
+
+    fn failure(&self, call: CallId, status: &Status, messages: Option<u32>) -> Message {
         // A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
         let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
-        let head = Head::Response { call, code, executed: status.executed(), messages: None };
+        let head = Head::Response { call, code, executed: status.executed(), messages };
         let metadata = wire::metadata::encode(&MetadataMap::new(), status.metadata());
         let Err(too_much) = self.origin.check_metadata(metadata.len()) else {
             let body = wire::status::encode(status, self.origin.max_reply);

@@ -6,19 +6,20 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tracing::debug;
 
 use super::connection::{Job, Peer};
+use super::intake::{Calls, Notes};
 use super::outbox::Outbox;
 use crate::alarm::Alarm;
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
-use crate::message::{CallId, GoAway, Head, Message};
+use crate::message::{CallId, Form, GoAway, Head, Message};
 use crate::metadata::MetadataMap;
 use crate::proto::server::{Admitted, Refusal, Stopped};
 use crate::status::Status;
@@ -38,9 +39,17 @@ pub(super) struct Driver {
     received: Vec<Incoming>,
     outbox: Outbox,
     alarm: Alarm,
+    streams: Streams,
     /// Ready when the server shuts down; then gone.
     shutdown: Option<BoxFuture<'static, ()>>,
     shutdown_news: News,
+}
+
+/// Whether there were calls with streams on this connection: only then is there anything to do for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Streams {
+    None,
+    Some,
 }
 
 /// Whether the driver goes on with what it has received.
@@ -53,6 +62,7 @@ impl Driver {
             received: Vec::new(),
             outbox: Outbox::default(),
             alarm: Alarm::default(),
+            streams: Streams::None,
             shutdown: Some(shutdown),
             shutdown_news: News::default(),
         }
@@ -80,9 +90,24 @@ impl Driver {
     }
 
     fn handle_received(&mut self, cx: &mut Context<'_>) -> Step {
-        for (call, refused) in self.peer.intake.take_refused() {
+        let Notes { refused, failed } = self.peer.intake.take_notes();
+        for (call, refused) in refused {
             self.refuse(call, refused)?;
         }
+        let handled = self.handle_messages(cx);
+        // Behind the messages: the request of such a call may be among them.
+        for (call, status) in failed {
+            if let Some(stopped) = self.peer.intake.with_calls(|calls| calls.stop(call)) {
+                self.handle_stopped(stopped, status);
+            }
+        }
+        if self.streams == Streams::Some {
+            self.peer.let_go();
+        }
+        handled
+    }
+
+    fn handle_messages(&mut self, cx: &mut Context<'_>) -> Step {
         if self.received.is_empty() {
             return Ok(());
         }
@@ -95,31 +120,55 @@ impl Driver {
         handled
     }
 
+    fn handle_stopped(&mut self, stopped: Stopped<AbortHandle>, status: Status) {
+        let Stopped { call, handle, executed } = stopped;
+        handle.into_iter().for_each(|handle| handle.abort());
+        self.peer.connection.revoke(call);
+        self.outbox.push(call, self.peer.refusal(call, &status.with_executed(executed)));
+    }
+
     fn handle_message(&mut self, now: Instant, message: Message, cx: &mut Context<'_>) -> Step {
         let Message { head, metadata, body } = message;
         match head {
-            Head::Request { call, .. } => match self.peer.intake.admit(now, &head) {
+            Head::Request { call, form, .. } => match self.peer.intake.admit(now, &head) {
                 Ok(admitted) => {
                     let metadata = request_metadata(metadata)?;
                     self.start(admitted, Said { call, body, metadata }, cx);
                     Ok(())
                 }
-                Err(refused) => self.refuse(call, refused),
+                Err(refused) => {
+                    if form == Form::Stream {
+                        let superseded =
+                            self.peer.intake.with_calls(|calls| calls.handle_refused(call));
+                        superseded.into_iter().for_each(|handle| handle.abort());
+                    }
+                    self.refuse(call, refused)
+                }
             },
+            Head::Message { call, number } => {
+                self.wake(|calls| calls.handle_message(call, number, body))
+            }
+            Head::End { call, messages } => self.wake(|calls| calls.handle_end(call, messages)),
+            Head::Window { call, granted } => {
+                self.wake(|calls| Ok(calls.handle_window(call, granted)))
+            }
             Head::Cancel { call } => self.cancel(call),
             // The client takes no calls, so that it will take no more changes nothing.
             Head::GoAway { .. } => Ok(()),
-            Head::Message { call, .. } | Head::End { call, .. } | Head::Window { call, .. } => {
-                Err(format!("the client sent a stream for call {call}, which takes none"))
-            }
             Head::Response { call, .. } | Head::Cancelled { call, .. } | Head::Headers { call } => {
                 Err(format!("the client sent a message that only servers send, for call {call}"))
             }
         }
     }
 
+    fn wake(&self, change: impl FnOnce(&mut Calls) -> Result<Option<Waker>, String>) -> Step {
+        let waker = self.peer.intake.with_calls(change)?;
+        waker.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
     fn start(
-        &self,
+        &mut self,
         admitted: Admitted<super::router::Route, AbortHandle>,
         said: Said,
         cx: &mut Context<'_>,
@@ -127,8 +176,15 @@ impl Driver {
         let Admitted { route, deadline, superseded, .. } = admitted;
         let Said { call, body, metadata } = said;
         superseded.into_iter().for_each(|handle| handle.abort());
-        let inline_safe = route.method().inline_safe;
-        let run = Arc::clone(&self.peer).run(Job { call, route, deadline, body, metadata });
+        let method = route.method();
+        let has_streams = method.has_streams();
+        let inline_safe = method.inline_safe;
+        let job = Job { call, route, deadline, body, metadata };
+        if has_streams {
+            self.streams = Streams::Some;
+            return self.attach(call, &tokio::spawn(Arc::clone(&self.peer).run_streaming(job)));
+        }
+        let run = Arc::clone(&self.peer).run(job);
         let task = if inline_safe {
             // Most such handlers are ready at once and need no task.
             let mut run = Box::pin(run);
@@ -139,6 +195,10 @@ impl Driver {
         } else {
             tokio::spawn(run)
         };
+        self.attach(call, &task);
+    }
+
+    fn attach(&self, call: CallId, task: &JoinHandle<()>) {
         let stopped = self.peer.intake.with_calls(|calls| calls.attach(call, task.abort_handle()));
         stopped.into_iter().for_each(|handle| handle.abort());
     }
@@ -168,11 +228,10 @@ impl Driver {
                 return;
             };
             for stopped in self.peer.intake.with_calls(|calls| calls.handle_timeout(now)) {
-                let Stopped { call, handle, executed } = stopped;
-                handle.into_iter().for_each(|handle| handle.abort());
                 let status = Status::deadline_exceeded("the deadline passed while the handler ran");
-                self.outbox.push(call, self.peer.refusal(call, &status.with_executed(executed)));
+                self.handle_stopped(stopped, status);
             }
+            self.peer.let_go();
         }
     }
 
@@ -268,5 +327,6 @@ impl Drop for Driver {
         self.peer.connection.close(Error::new(ErrorKind::Closed, cause));
         let handles = self.peer.intake.with_calls(|calls| calls.take_handles());
         handles.into_iter().for_each(|handle| handle.abort());
+        self.peer.let_go();
     }
 }

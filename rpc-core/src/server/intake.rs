@@ -4,7 +4,7 @@
 //! asks for a place while it reads and must not be called back, so the driver sends them afterwards.
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -13,28 +13,41 @@ use super::router::{Route, Router};
 use super::size::Size;
 use crate::config::Limits;
 use crate::message::{CallId, Head};
-use crate::proto::server::{Admitted, Announcement, Refusal, ServerCalls};
+use crate::proto::server::{Admitted, Announcement, Refusal, ServerCalls, Wanted};
+use crate::proto::stream::StreamWindows;
 use crate::status::{Executed, Status};
 use crate::transport::{Announced, Placement, PlacementHook};
 
 /// The call table of a server's connection.
 pub(super) type Calls = ServerCalls<Route, AbortHandle>;
 
+/// What was decided while the transport received.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Requests that were refused before their bodies were received.
+    pub(super) refused: Vec<(CallId, Refusal)>,
+    /// Calls that cannot go on, since a message of their requests cannot be received.
+    pub(super) failed: Vec<(CallId, Status)>,
+}
+
 /// Where requests come in.
 pub(super) struct Intake {
     router: Arc<Router>,
     calls: Mutex<Calls>,
-    refused: Mutex<Vec<(CallId, Refusal)>>,
+    notes: Mutex<Notes>,
     max_landing_bytes: usize,
 }
 
 impl Intake {
-    pub(super) fn new(router: Arc<Router>, limits: &Limits) -> Self {
-        let calls = ServerCalls::new(limits.max_concurrent_calls, limits.max_interned_methods);
+    pub(super) fn new(router: Arc<Router>, limits: &Limits, stream_window: u32) -> Self {
+        let (max_calls, max_methods) = (limits.max_concurrent_calls, limits.max_interned_methods);
+        // The peer's is known when HELLO has come.
+        let windows = StreamWindows { local: stream_window, peer: 0 };
+        let calls = ServerCalls::new(max_calls, max_methods, windows);
         Self {
             router,
             calls: Mutex::new(calls),
-            refused: Mutex::default(),
+            notes: Mutex::default(),
             max_landing_bytes: limits.max_landing_bytes,
         }
     }
@@ -56,23 +69,45 @@ impl Intake {
         })
     }
 
-    /// The requests that were refused before their bodies were received, since the last time.
-    pub(super) fn take_refused(&self) -> Vec<(CallId, Refusal)> {
-        mem::take(&mut self.refused.lock().unwrap_or_else(PoisonError::into_inner))
+    /// What was decided since the last time.
+    pub(super) fn take_notes(&self) -> Notes {
+        mem::take(&mut self.notes())
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A long message of a stream. Nothing of it is decided by its call's not being known: that may wait to be admitted.
+    fn place_message(&self, call: CallId, announced: Announced<'_>) -> Placement {
+        if self.with_calls(|calls| calls.wants(call)) == Wanted::No {
+            return Placement::Refuse;
+        }
+        match self.check_room(announced) {
+            Ok(()) => Placement::Pool,
+            Err(status) => {
+                self.notes().failed.push((call, status));
+                Placement::Refuse
+            }
+        }
     }
 
     fn check(&self, announced: Announced<'_>) -> Result<(), Refusal> {
         let (announcement, _) = announcement(announced.head)?;
         self.with_calls(|calls| calls.announce(announcement, |path| self.router.resolve(path)))?;
+        let room = self.check_room(announced);
+        room.map_err(|status| Refusal::Answer(status.with_executed(Executed::No)))
+    }
+
+    fn check_room(&self, announced: Announced<'_>) -> Result<(), Status> {
         if announced.landing.saturating_add(announced.len) > self.max_landing_bytes {
-            let status = Status::resource_exhausted(format!(
+            return Err(Status::resource_exhausted(format!(
                 "request message of {} does not fit: {} of max_landing_bytes of {} are in use by \
                  other requests of this connection; send fewer at a time, or raise it at the server",
                 Size(announced.len),
                 Size(announced.landing),
                 Size(self.max_landing_bytes)
-            ));
-            return Err(Refusal::Answer(status.with_executed(Executed::No)));
+            )));
         }
         Ok(())
     }
@@ -80,21 +115,30 @@ impl Intake {
 
 impl PlacementHook for Intake {
     fn place(&self, announced: Announced<'_>) -> Placement {
+        if let Head::Message { call, .. } = announced.head {
+            return self.place_message(*call, announced);
+        }
         let Err(refusal) = self.check(announced) else {
             return Placement::Pool;
         };
         let call = announced.head.call().unwrap_or(CallId { slot: 0, generation: 0 });
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push((call, refusal));
+        self.notes().refused.push((call, refusal));
         Placement::Refuse
+    }
+
+    fn lost(&self, head: &Head, why: &str) {
+        if let Some(call) = head.call() {
+            self.notes().failed.push((call, Status::resource_exhausted(why)));
+        }
     }
 }
 
 /// What a REQUEST asks; any other head is none that a client sends with a body.
 fn announcement(head: &Head) -> Result<(Announcement<'_>, std::time::Duration), Refusal> {
     match head {
-        Head::Request { call, method, path, timeout, .. } => {
+        Head::Request { call, method, path, timeout, form } => {
             let path = path.as_deref();
-            Ok((Announcement { call: *call, method: *method, path }, *timeout))
+            Ok((Announcement { call: *call, method: *method, path, form: *form }, *timeout))
         }
         other => {
             Err(Refusal::Violation(format!("the client sent {other:?} where a request belongs")))

@@ -10,7 +10,10 @@ use super::size::Size;
 use crate::buf::Body;
 use crate::error_details::{ErrorDetails, RetryInfo};
 use crate::request::Request;
-use crate::service::{HandlerFuture, NamedService, Service, ServiceDescriptor};
+use crate::service::{
+    HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
+    no_streams_through,
+};
 use crate::status::{Executed, Status};
 
 /// When callers who were turned away may try again, unless that is set: long enough for most calls to end.
@@ -162,6 +165,10 @@ impl<S: Service + ?Sized> Limited<S> {
 impl<S: Service + ?Sized> Service for Limited<S> {
     fn descriptor(&self) -> &'static ServiceDescriptor {
         self.service.descriptor()
+    }
+
+    fn call_streaming(&self, _: usize, _: Request<StreamInput>) -> StreamHandlerFuture {
+        no_streams_through("limits")
     }
 
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::fallback::{At, Fallback};
 use super::layers::Layers;
 use crate::error::{Error, ErrorKind};
+use crate::proto::server::{Shape, Streaming};
 use crate::service::{MethodDescriptor, Service};
 use crate::wire::head::MAX_PATH;
 
@@ -80,6 +81,13 @@ impl Router {
         let fallback = Arc::clone(self.fallback.as_ref()?);
         let service = self.layers.before(Arc::new(At { path: path.into(), fallback }));
         Some(Route { service, index: 0 })
+    }
+}
+
+impl Streaming for Route {
+    fn shape(&self) -> Shape {
+        let method = self.method();
+        Shape { request: method.request, reply: method.reply }
     }
 }
 

@@ -228,7 +228,7 @@ impl Shared {
     ) -> Result<Driver, Error> {
         let limits = &self.config.limits;
         let hello = self.identity.hello(limits);
-        let intake = Arc::new(Intake::new(Arc::clone(&self.router), limits));
+        let intake = Arc::new(Intake::new(Arc::clone(&self.router), limits, hello.stream_window));
         let local = LocalSide {
             hello: hello.clone(),
             placement: Arc::clone(&intake) as _,
@@ -239,6 +239,7 @@ impl Shared {
             connection.close(error.clone());
             return Err(error);
         }
+        intake.with_calls(|calls| calls.set_peer_window(peer.stream_window));
         let origin = Arc::new(ConnectionOrigin {
             path: connection.path(),
             transport,

@@ -60,7 +60,7 @@ async fn a_dropped_call_is_not_revoked_again_and_again_while_the_queue_is_full()
     let established = Established { connection: Arc::clone(&connection) as _, peer };
     let table = Arc::new(Table::default());
     let minute = Duration::from_secs(60);
-    let link = Link::new(Arc::new(MemTransport), Arc::clone(&table), established, minute);
+    let link = Link::new(Arc::new(MemTransport), Arc::clone(&table), established, (minute, 1000));
     let begun = table
         .with(|calls| calls.begin(MethodId(1), Instant::now() + minute, Waker::noop().clone()))
         .expect("open");

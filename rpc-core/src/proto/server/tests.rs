@@ -6,7 +6,15 @@ use crate::status::Code;
 type Calls = ServerCalls<&'static str, u32>;
 
 fn calls() -> Calls {
-    ServerCalls::new(4, 8)
+    ServerCalls::new(4, 8, StreamWindows { local: 1000, peer: 1000 })
+}
+
+impl Streaming for &'static str {
+    /// What the name of the route says.
+    fn shape(&self) -> Shape {
+        let form = |is_stream| if is_stream { Form::Stream } else { Form::Whole };
+        Shape { request: form(self.contains("upload")), reply: form(self.contains("scan")) }
+    }
 }
 
 fn id(slot: u32, generation: u32) -> CallId {
@@ -18,7 +26,7 @@ fn resolve(path: &str) -> Option<&'static str> {
 }
 
 fn request(call: CallId) -> Announcement<'static> {
-    Announcement { call, method: MethodId(1), path: Some("/a.A/M") }
+    Announcement { call, method: MethodId(1), path: Some("/a.A/M"), form: Form::Whole }
 }
 
 fn admit(calls: &mut Calls, call: CallId) -> Result<Admitted<&'static str, u32>, Refusal> {
@@ -47,7 +55,7 @@ fn a_call_runs_once_and_is_answered_once() {
     assert_eq!(calls.running(), 1);
     assert_eq!(calls.enter(Instant::now(), call), Entry::Go);
     assert_eq!(calls.enter(Instant::now(), call), Entry::Stop);
-    assert_eq!(calls.handle_returned(call), Answer::Send { in_flight: 0 });
+    assert_eq!(calls.handle_returned(call), Answer::Send { in_flight: 0, messages: None });
     assert_eq!(calls.handle_returned(call), Answer::Discard);
     assert!(violation(admit(&mut calls, call)).contains("requested twice"));
 }
@@ -56,7 +64,12 @@ fn a_call_runs_once_and_is_answered_once() {
 fn a_method_number_is_learned_with_its_path_and_kept() {
     let mut calls = calls();
     admit(&mut calls, id(0, 0)).expect("admitted");
-    let by_number = |method| Announcement { call: id(1, 0), method: MethodId(method), path: None };
+    let by_number = |method| Announcement {
+        call: id(1, 0),
+        method: MethodId(method),
+        path: None,
+        form: Form::Whole,
+    };
     let minute = Duration::from_secs(60);
     let admitted = calls.admit(Instant::now(), by_number(1), minute, |_| None);
     assert_eq!(admitted.expect("known").route, "route");
@@ -84,7 +97,8 @@ fn a_request_without_number_carries_its_path() {
 fn an_unknown_path_is_unimplemented_also_by_its_number() {
     let mut calls = calls();
     for (generation, path) in [(0, Some("/a.A/None")), (1, None)] {
-        let request = Announcement { call: id(0, generation), method: MethodId(3), path };
+        let request =
+            Announcement { call: id(0, generation), method: MethodId(3), path, form: Form::Whole };
         let status = answer(calls.admit(Instant::now(), request, Duration::from_secs(1), resolve));
         assert_eq!((status.code(), status.executed()), (Code::Unimplemented, Executed::No));
         assert!(status.message().contains("/a.A/None"), "{status}");
@@ -192,7 +206,7 @@ fn a_draining_server_refuses_new_calls_and_finishes_old_ones() {
     let status = answer(admit(&mut calls, id(1, 0)));
     assert_eq!((status.code(), status.executed()), (Code::Unavailable, Executed::No));
     calls.enter(Instant::now(), id(0, 0));
-    assert_eq!(calls.handle_returned(id(0, 0)), Answer::Send { in_flight: 0 });
+    assert_eq!(calls.handle_returned(id(0, 0)), Answer::Send { in_flight: 0, messages: None });
 }
 
 #[test]

@@ -1,0 +1,141 @@
+//! The replies of a call over a connection, and how its request is fed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::cancel::Flag;
+use super::in_process::InProcessReplies;
+use super::link::{Link, Shared};
+use crate::buf::Body;
+use crate::message::{CallId, Head, Message};
+use crate::proto::stream::Over;
+use crate::status::Status;
+use crate::streaming::{BodyStream, Fed, Guarded, Messages, Outlet, WindowPost, feed, send};
+use crate::transport::{Connection, Flush};
+
+/// Replies that can be cancelled by a handle.
+pub(super) struct Replies {
+    pub(super) way: ReplyWay,
+    pub(super) cancel: Option<Arc<Flag>>,
+}
+
+/// Where replies come from.
+pub(super) enum ReplyWay {
+    Remote(RemoteReplies),
+    InProcess(InProcessReplies),
+}
+
+impl Messages for Replies {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+        let cancelled = self.cancel.as_ref().is_some_and(|flag| flag.is_asked(cx.waker()));
+        match &mut self.way {
+            ReplyWay::Remote(replies) => {
+                if cancelled {
+                    replies.link.cancel(replies.call);
+                }
+                replies.poll_message(cx)
+            }
+            ReplyWay::InProcess(_) if cancelled => {
+                Poll::Ready(Some(Err(InProcessReplies::cancelled())))
+            }
+            ReplyWay::InProcess(replies) => replies.poll_message(cx),
+        }
+    }
+}
+
+/// Replies over a connection. Dropped before their end, they cancel the call.
+pub(super) struct RemoteReplies {
+    link: Arc<Link>,
+    call: CallId,
+    window: WindowPost,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Ended,
+}
+
+impl RemoteReplies {
+    /// The replies of a call whose HEADERS have come, or its end.
+    pub(super) fn new(link: Arc<Link>, call: CallId) -> Self {
+        Self { link, call, window: WindowPost::default(), state: State::Open }
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+        let polled = self.link.poll_message(self.call, cx);
+        match &polled {
+            Poll::Ready(Some(Ok(taken))) => self.window.grant(taken.granted),
+            Poll::Ready(_) => self.state = State::Ended,
+            Poll::Pending => {}
+        }
+        if self.state == State::Open {
+            self.window.post(&*self.link.shared().connection, self.call, cx);
+        }
+        polled.map(|item| item.map(|taken| taken.map(|taken| taken.message)))
+    }
+}
+
+impl Drop for RemoteReplies {
+    fn drop(&mut self) {
+        if self.state == State::Open {
+            self.link.abandon(self.call);
+        }
+    }
+}
+
+/// Feeds the request of a call, and says when it has ended. Ends with the call.
+pub(super) async fn feed_request(shared: Arc<Shared>, call: CallId, requests: BodyStream) {
+    let mut requests = Guarded::new(requests, |_panic| {
+        Status::internal(
+            "the stream of requests panicked, in the task of this client that polls it",
+        )
+    });
+    let outlet = Requests { shared: &shared, call };
+    match feed(Pin::new(&mut requests), &outlet).await {
+        Fed::Whole => outlet.end().await,
+        Fed::Failed(status) => shared.table.with_driver_work(|calls| calls.fail(call, status)),
+        Fed::Over => {}
+    }
+}
+
+/// The request of a call.
+struct Requests<'a> {
+    shared: &'a Shared,
+    call: CallId,
+}
+
+impl Requests<'_> {
+    fn end(&self) -> impl Future<Output = ()> {
+        let messages = self.shared.table.with(|calls| calls.end_requests(self.call));
+        async move {
+            if let Some(messages) = messages {
+                let message = Message::bare(Head::End { call: self.call, messages });
+                // An ended connection has ended the call.
+                let _sent = send(&*self.shared.connection, message, Flush::Now).await;
+            }
+        }
+    }
+}
+
+impl Outlet for Requests<'_> {
+    fn poll_window(&self, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
+        self.shared.table.with(|calls| calls.poll_window(self.call, cx.waker()))
+    }
+
+    fn number(&self, len: usize) -> Result<Head, Over> {
+        let number = self.shared.table.with(|calls| calls.number(self.call, len));
+        number.map(|number| Head::Message { call: self.call, number }).ok_or(Over)
+    }
+
+    fn check_size(&self, len: usize) -> Result<(), Status> {
+        self.shared.check_size(len)
+    }
+
+    fn connection(&self) -> &dyn Connection {
+        &*self.shared.connection
+    }
+}
