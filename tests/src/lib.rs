@@ -29,6 +29,7 @@ pub mod raw_rdma;
 pub mod runner;
 pub mod service;
 pub mod spy;
+pub mod streams;
 pub mod table;
 
 /// Messages and stubs of the suite's own services and of the README's.

@@ -2,13 +2,15 @@
 //!
 //! A case never waits for time to pass: it waits until the [`Witness`] has seen what it expects.
 
+mod streaming;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
-use verbwire::{Code, Request, Response, Status, shield};
+use verbwire::{Code, Request, Response, Status, Streaming, shield};
 
 use crate::fixture::LONG;
 use crate::pattern;
@@ -17,8 +19,10 @@ use crate::proto::conformance::panic_request::Moment;
 use crate::proto::conformance::second_server::Second;
 use crate::proto::conformance::{
     Blob, DigestReply, FailRequest, InlineRequest, InspectReply, Nothing, PanicRequest,
-    ProduceRequest, Ticket,
+    ProduceRequest, ScanRequest, Step, Ticket,
 };
+
+use streaming::BlobStream;
 
 /// What handlers with a ticket did, for tests in the same process.
 #[derive(Debug, Default)]
@@ -162,6 +166,28 @@ impl Desk {
 }
 
 impl Conformance for Desk {
+    async fn collect(
+        &self,
+        request: Request<Streaming<Step>>,
+    ) -> Result<Response<DigestReply>, Status> {
+        self.collected(request.into_inner()).await.map(Response::new)
+    }
+
+    type ScanStream = BlobStream;
+
+    async fn scan(&self, request: Request<ScanRequest>) -> Result<Response<BlobStream>, Status> {
+        Ok(Response::new(streaming::scan(&self.witness, request.into_inner())))
+    }
+
+    type TalkStream = BlobStream;
+
+    async fn talk(
+        &self,
+        request: Request<Streaming<Step>>,
+    ) -> Result<Response<BlobStream>, Status> {
+        Ok(Response::new(streaming::talk(&self.witness, request.into_inner())))
+    }
+
     async fn echo(&self, request: Request<Blob>) -> Result<Response<Blob>, Status> {
         Ok(Response::new(request.into_inner()))
     }
@@ -230,6 +256,7 @@ impl Conformance for Desk {
             len: payload.len() as u64,
             checksum: pattern::checksum(payload),
             address: payload.as_ptr().addr() as u64,
+            messages: 1,
         }))
     }
 
@@ -248,6 +275,15 @@ impl Second for Desk {
     async fn echo(&self, request: Request<Blob>) -> Result<Response<Blob>, Status> {
         let payload = [b"second ", &request.get_ref().payload[..]].concat();
         Ok(Response::new(Blob { payload: Bytes::from(payload) }))
+    }
+
+    type TalkStream = Streaming<Blob>;
+
+    async fn talk(
+        &self,
+        request: Request<Streaming<Blob>>,
+    ) -> Result<Response<Streaming<Blob>>, Status> {
+        Ok(Response::new(request.into_inner()))
     }
 }
 

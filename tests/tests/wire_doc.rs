@@ -55,6 +55,12 @@ fn encoded() -> BTreeMap<&'static str, Bytes> {
         ("data", data(Flags::default(), 0, &[0xaa; 8])),
         ("data-last", data(Flags::LAST, 8, &[0xbb; 2])),
         ("data-aborted", data(Flags::ABORTED, 8, &[])),
+        ("request-stream", frame(&stream_request(), Body::new())),
+        ("message", frame(&Head::Message { call: OTHER, number: 1 }, say_hello())),
+        ("end", frame(&Head::End { call: OTHER, messages: 2 }, Body::new())),
+        ("window", frame(&Head::Window { call: OTHER, granted: 262_286 }, Body::new())),
+        ("headers", frame(&Head::Headers { call: OTHER }, Body::new())),
+        ("response-stream", frame(&stream_response(), Body::new())),
         ("rts", written_head(&request(OTHER, PathOf::Known), MIB, rts())),
         ("cts", grant_frame(&Frame::Cts { rts: Some(RtsNumber(5)), grant: grant() })),
         ("fin", grant_frame(&Frame::Fin(Fin { offset: 96, crc: Some(Crc(0xdead_beef)), ..fin() }))),
@@ -95,6 +101,16 @@ fn request(call: CallId, path: PathOf) -> Head {
         timeout: Duration::from_secs(10),
         form: Form::Whole,
     }
+}
+
+fn stream_request() -> Head {
+    let (call, method, timeout) = (OTHER, MethodId(1), Duration::from_secs(10));
+    Head::Request { call, method, path: None, timeout, form: Form::Stream }
+}
+
+fn stream_response() -> Head {
+    let (call, code, executed) = (OTHER, Code::Ok, Executed::Yes);
+    Head::Response { call, code, executed, messages: Some(5) }
 }
 
 fn next_use() -> CallId {

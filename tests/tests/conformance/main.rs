@@ -6,6 +6,7 @@ mod concurrency;
 mod deadlines;
 mod inheritance;
 mod interceptors;
+mod interop;
 mod metadata;
 mod overload;
 mod panics;
@@ -14,6 +15,8 @@ mod runtimes;
 mod shutdown;
 mod sizes;
 mod statuses;
+mod stream_ends;
+mod streams;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,9 @@ fn main() -> ExitCode {
         shutdown::CASES,
         peer_loss::CASES,
         runtimes::CASES,
+        streams::CASES,
+        stream_ends::CASES,
+        interop::CASES,
     ];
     verbwire_tests::runner::main(&cases.concat())
 }

@@ -5,6 +5,7 @@
 //! * `calls`: proper frames that say what no caller may say.
 //! * `greed`: peers that want too much and give nothing.
 //! * `servers`: the same from the other side.
+//! * `streams`: streams, from either side.
 //!
 //! After each of them the server still answers a good client, and its log says what was wrong.
 
@@ -14,6 +15,7 @@ mod frames;
 mod greed;
 mod handshake;
 mod servers;
+mod streams;
 
 /// Makes each test run over TCP and over Unix sockets.
 macro_rules! over_sockets {

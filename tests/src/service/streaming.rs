@@ -1,0 +1,143 @@
+//! The handlers that have streams.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use verbwire::codegen::Stream;
+use verbwire::{Status, Streaming};
+
+use super::{Desk, Visit, Witness};
+use crate::pattern;
+use crate::proto::conformance::step::Act;
+use crate::proto::conformance::{Blob, DigestReply, ScanRequest, Step};
+use crate::streams::steps;
+
+/// Replies.
+pub(super) type BlobStream = Pin<Box<dyn Stream<Item = Result<Blob, Status>> + Send>>;
+
+/// How a step leaves its call.
+enum Then {
+    GoesOn,
+    Ends,
+}
+
+/// What a handler that fails says.
+pub(super) fn failure() -> Status {
+    Status::data_loss("a step that fails")
+}
+
+/// Does what is asked. What panics or hangs does so here.
+#[expect(clippy::panic, reason = "what the cases about panics ask for")]
+async fn act(witness: &Witness, act: Act, ticket: u64) -> Result<Then, Status> {
+    match act {
+        Act::Take | Act::Deafen => Ok(Then::GoesOn),
+        Act::Answer => Ok(Then::Ends),
+        Act::Fail => Err(failure()),
+        Act::Panic => std::panic::panic_any("a step that panics"),
+        Act::Gate => {
+            witness.pass(ticket).await;
+            Ok(Then::GoesOn)
+        }
+        Act::Hang => std::future::pending().await,
+    }
+}
+
+impl Desk {
+    pub(super) async fn collected(
+        &self,
+        mut requests: Streaming<Step>,
+    ) -> Result<DigestReply, Status> {
+        let (mut reply, mut all) = (DigestReply::default(), Vec::new());
+        let mut visit = None;
+        while let Some(step) = requests.message().await? {
+            visit.get_or_insert_with(|| Visit::enter(&self.witness, step.ticket));
+            match act(&self.witness, step.act(), step.ticket).await? {
+                Then::GoesOn => {}
+                Then::Ends => break,
+            }
+            reply.messages += 1;
+            reply.len += step.payload.len() as u64;
+            all.extend_from_slice(&step.payload);
+        }
+        reply.checksum = pattern::checksum(&all);
+        visit.into_iter().for_each(Visit::finish);
+        Ok(reply)
+    }
+}
+
+struct Scan {
+    witness: Arc<Witness>,
+    request: ScanRequest,
+    visit: Visit,
+    given: u64,
+}
+
+pub(super) fn scan(witness: &Arc<Witness>, request: ScanRequest) -> BlobStream {
+    let visit = Visit::enter(witness, request.ticket);
+    let state = Some(Scan { witness: Arc::clone(witness), request, visit, given: 0 });
+    Box::pin(steps(state, |state| async {
+        let mut scan = state?;
+        if scan.given < scan.request.count {
+            let blob = scan.next_blob();
+            return Some((Ok(blob), Some(scan)));
+        }
+        let then = scan.request.then();
+        match act(&scan.witness, then, scan.request.ticket).await {
+            Ok(_) => {
+                scan.visit.finish();
+                None
+            }
+            Err(status) => Some((Err(status), None)),
+        }
+    }))
+}
+
+impl Scan {
+    fn next_blob(&mut self) -> Blob {
+        let lens = &self.request.lens;
+        let turn = usize::try_from(self.given).expect("few") % lens.len().max(1);
+        let len = lens.get(turn).copied().unwrap_or_default();
+        let payload = pattern::payload(usize::try_from(len).expect("short"), self.given);
+        self.given += 1;
+        self.witness.log.send_modify(|log| log.produced += len);
+        Blob { payload }
+    }
+}
+
+struct Talk {
+    witness: Arc<Witness>,
+    requests: Option<Streaming<Step>>,
+    visit: Option<Visit>,
+}
+
+pub(super) fn talk(witness: &Arc<Witness>, requests: Streaming<Step>) -> BlobStream {
+    let witness = Arc::clone(witness);
+    let state = Some(Talk { witness, requests: Some(requests), visit: None });
+    Box::pin(steps(state, |state| async {
+        let mut talk = state?;
+        match talk.answer().await {
+            Ok(Some(payload)) => Some((Ok(Blob { payload }), Some(talk))),
+            Ok(None) => {
+                talk.visit.into_iter().for_each(Visit::finish);
+                None
+            }
+            Err(status) => Some((Err(status), None)),
+        }
+    }))
+}
+
+impl Talk {
+    async fn answer(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(requests) = &mut self.requests else { return std::future::pending().await };
+        let Some(step) = requests.message().await? else { return Ok(None) };
+        self.visit.get_or_insert_with(|| Visit::enter(&self.witness, step.ticket));
+        if step.act() == Act::Deafen {
+            self.requests = None;
+        }
+        match act(&self.witness, step.act(), step.ticket).await? {
+            Then::GoesOn => Ok(Some(step.payload)),
+            Then::Ends => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The cases of gRPC's interoperability tests, under their names.
+//!
+//! They are defined in `doc/interop-test-descriptions.md` of grpc/grpc; sizes and words are those of that document.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use verbwire::{Code, Executed, Request, Status};
+use verbwire_tests::case;
+use verbwire_tests::case::Case;
+use verbwire_tests::fixture::{Fixture, Serving};
+use verbwire_tests::pattern;
+use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
+use verbwire_tests::proto::conformance::second_client::SecondClient;
+use verbwire_tests::proto::conformance::step::Act;
+use verbwire_tests::proto::conformance::{Blob, FailRequest, ProduceRequest};
+use verbwire_tests::service::Desk;
+use verbwire_tests::streams::{fed, items};
+
+use crate::streams::{next, scan, step, take};
+
+pub(crate) const CASES: &[Case] = &[
+    case!(empty_unary),
+    case!(large_unary),
+    case!(client_streaming),
+    case!(server_streaming),
+    case!(ping_pong),
+    case!(empty_stream),
+    case!(status_code_and_message),
+    case!(special_status_message),
+    case!(unimplemented_method).over_a_connection(),
+    case!(unimplemented_service).over_a_connection(),
+    case!(cancel_after_begin),
+    case!(cancel_after_first_response),
+    case!(timeout_on_sleeping_server),
+    case!(concurrent_large_unary),
+];
+
+const REQUEST_SIZES: [usize; 4] = [27_182, 8, 1828, 45_904];
+
+const REPLY_SIZES: [u64; 4] = [31_415, 9, 2653, 58_979];
+
+async fn empty_unary(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    assert_eq!(
+        pair.client.echo(Blob::default()).await.expect("echo").into_inner(),
+        Blob::default()
+    );
+}
+
+async fn large_unary(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let payload = pattern::payload(271_828, 1);
+    let digest = pair.client.digest(Blob { payload: payload.clone() }).await.expect("digest");
+    assert_eq!(digest.get_ref().checksum, pattern::checksum(&payload));
+    let reply = pair.client.produce(ProduceRequest { len: 314_159, seed: 2 }).await;
+    assert_eq!(reply.expect("produce").get_ref().payload, pattern::payload(314_159, 2));
+}
+
+async fn client_streaming(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let steps = REQUEST_SIZES.map(|len| take(vec![0; len]));
+    let reply = pair.client.collect(items(steps)).await.expect("collect");
+    assert_eq!(reply.get_ref().len, 74_922);
+}
+
+async fn server_streaming(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let request = scan(1, 4, &REPLY_SIZES, Act::Take);
+    let mut replies = pair.client.scan(request).await.expect("scan").into_inner();
+    for len in REPLY_SIZES {
+        assert_eq!(next(&mut replies).await.payload.len() as u64, len);
+    }
+    assert!(replies.message().await.expect("no error").is_none());
+}
+
+async fn ping_pong(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let (sender, requests) = fed();
+    let mut replies = pair.client.talk(requests).await.expect("talk").into_inner();
+    for len in REQUEST_SIZES {
+        let payload = pattern::payload(len, 3);
+        sender.send(take(payload.clone())).await.expect("the stream is polled");
+        assert_eq!(next(&mut replies).await.payload, payload);
+    }
+    drop(sender);
+    assert!(replies.message().await.expect("no error").is_none());
+}
+
+async fn empty_stream(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let mut replies = pair.client.talk(items([])).await.expect("talk").into_inner();
+    assert!(replies.message().await.expect("no error").is_none());
+}
+
+async fn status_code_and_message(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let request =
+        FailRequest { code: 2, message: "test status message".into(), ..Default::default() };
+    let status = pair.client.fail(request).await.expect_err("it fails");
+    assert_eq!((status.code(), status.message()), (Code::Unknown, "test status message"));
+    let steps = items([step(Act::Fail, 1)]);
+    let mut replies = pair.client.talk(steps).await.expect("talk").into_inner();
+    let status = replies.message().await.expect_err("it fails");
+    assert_eq!((status.code(), status.message()), (Code::DataLoss, "a step that fails"));
+}
+
+async fn special_status_message(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let message = "\t\ntest with whitespace\r\nand Unicode BMP ☺ and non-BMP 😈\t\n";
+    let request = FailRequest { code: 2, message: message.into(), ..Default::default() };
+    let status = pair.client.fail(request).await.expect_err("it fails");
+    assert_eq!((status.code(), status.message()), (Code::Unknown, message));
+}
+
+fn assert_unimplemented(status: &Status) {
+    assert_eq!((status.code(), status.executed()), (Code::Unimplemented, Executed::No), "{status}");
+}
+
+/// The second service of the suite is not offered here, so that each of its methods is one that nobody knows.
+async fn unimplemented_method(fixture: Fixture) {
+    let builder = verbwire::Server::builder().add_service(ConformanceServer::new(Desk::default()));
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let client = serving.client().await;
+    let second = SecondClient::new(client.channel().clone());
+    assert_unimplemented(&second.echo(Blob::default()).await.expect_err("unknown"));
+    let refused = second.talk(items([Blob::default(), Blob::default()])).await;
+    assert_unimplemented(&refused.expect_err("unknown"));
+    client.echo(Blob::default()).await.expect("the connection lives");
+}
+
+async fn unimplemented_service(fixture: Fixture) {
+    unimplemented_method(fixture).await;
+}
+
+async fn cancel_after_begin(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let (sender, requests) = fed();
+    let mut call = pair.client.collect(requests);
+    let handle = call.cancel_handle();
+    let call = tokio::spawn(call);
+    tokio::task::yield_now().await;
+    handle.cancel();
+    let status = call.await.expect("no panic").expect_err("cancelled");
+    assert_eq!(status.code(), Code::Cancelled, "{status}");
+    drop(sender);
+}
+
+async fn cancel_after_first_response(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let (sender, requests) = fed();
+    let mut call = pair.client.talk(requests);
+    let handle = call.cancel_handle();
+    let mut replies = call.await.expect("talk").into_inner();
+    sender.send(take(vec![0; 27_182])).await.expect("the stream is polled");
+    next(&mut replies).await;
+    handle.cancel();
+    let status = replies.message().await.expect_err("cancelled");
+    assert_eq!(status.code(), Code::Cancelled, "{status}");
+}
+
+async fn timeout_on_sleeping_server(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let (sender, requests) = fed();
+    let mut request = Request::new(requests);
+    request.set_timeout(Duration::from_millis(1));
+    let call = tokio::spawn(async move {
+        let mut replies = pair.client.talk(request).await?.into_inner();
+        replies.message().await
+    });
+    // The call may end before.
+    let _sent = sender.send(step(Act::Hang, 1)).await;
+    let status = call.await.expect("no panic").expect_err("too late");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+}
+
+async fn concurrent_large_unary(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let mut calls = JoinSet::new();
+    for seed in 0..20 {
+        let client = pair.client.clone();
+        calls.spawn(async move {
+            let payload = pattern::payload(271_828, seed);
+            let reply = client.echo(Blob { payload: payload.clone() }).await.expect("echo");
+            assert_eq!(reply.get_ref().payload, payload);
+        });
+    }
+    while let Some(ended) = calls.join_next().await {
+        ended.expect("no panic");
+    }
+}
