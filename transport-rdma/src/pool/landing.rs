@@ -146,7 +146,7 @@ impl Landing {
     }
 
     /// The same, where a peer reaches a region only through a window that is bound for its grant
-    /// ([`Granted::bind`]).
+    /// (`Granted::bind`).
     pub fn behind_windows(
         config: LandingConfig,
         (domain, nic): (Domain, Arc<dyn Nic>),
