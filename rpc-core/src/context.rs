@@ -19,91 +19,117 @@ use tokio::time::Instant;
 use crate::transport::BoxFuture;
 
 thread_local! {
-    static CURRENT: Cell<Option<Ambient>> = const { Cell::new(None) };
+    /// Plain values, which every poll of a handler changes.
+    static KNOWN: Cell<Known> = const { Cell::new(Known { deadline: None, has_gone: false }) };
+    /// Touched only where somebody has asked for it: it has a destructor, which makes each access dear.
+    static GONE: Cell<Option<Gone>> = const { Cell::new(None) };
+}
+
+/// True when nobody waits for the call any more.
+type Gone = watch::Sender<bool>;
+
+/// What the current call is.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    deadline: Option<Instant>,
+    /// Whether there is something in `GONE`.
+    has_gone: bool,
 }
 
 /// What a task knows of the call that it serves.
 #[derive(Debug, Clone)]
 struct Ambient {
-    deadline: Instant,
-    /// True when nobody waits for the call any more. Made for the first one who asks.
-    gone: Option<watch::Sender<bool>>,
+    deadline: Option<Instant>,
+    /// Made for the first one who asks.
+    gone: Option<Gone>,
 }
 
 /// A call as its handler's task knows it, from the entry to the return.
 ///
 /// Dropped before [`finish`](Self::finish), it tells those who asked for it that the call is cancelled.
 #[derive(Debug)]
-pub(crate) struct Scope(Option<Ambient>);
+pub(crate) struct Scope(Ambient);
 
 impl Scope {
     pub(crate) fn new(deadline: Instant) -> Self {
-        Self(Some(Ambient { deadline, gone: None }))
+        Self(Ambient { deadline: Some(deadline), gone: None })
     }
 
     /// Runs `work`, which knows the call.
+    #[inline]
     pub(crate) fn enter<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        enter(&mut self.0, work)
+        self.0.enter(work)
     }
 
     /// What is known goes on elsewhere.
     pub(crate) fn take(&mut self) -> Self {
-        Self(self.0.take())
+        Self(Ambient { deadline: self.0.deadline, gone: self.0.gone.take() })
     }
 
     /// The handler has come to its end: nobody is told anything.
     pub(crate) fn finish(&mut self) {
-        self.0 = None;
+        self.0.gone = None;
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        if let Some(Ambient { gone: Some(gone), .. }) = &self.0 {
+        if let Some(gone) = &self.0.gone {
             gone.send_replace(true);
         }
     }
 }
 
-/// Runs `work` with what `own` says, and keeps in `own` what became of it.
-fn enter<R>(own: &mut Option<Ambient>, work: impl FnOnce() -> R) -> R {
-    struct Restore<'a> {
-        own: &'a mut Option<Ambient>,
-        outer: Option<Ambient>,
-    }
-    // In its drop, since `work` may panic.
-    impl Drop for Restore<'_> {
-        fn drop(&mut self) {
-            *self.own = CURRENT.replace(self.outer.take());
-        }
-    }
-    let outer = CURRENT.replace(own.take());
-    let _restore = Restore { own, outer };
-    work()
-}
-
-/// Looks at the current call.
-fn with_current<R>(look: impl FnOnce(&mut Ambient) -> R) -> Option<R> {
-    let mut current = CURRENT.take()?;
-    let seen = look(&mut current);
-    CURRENT.set(Some(current));
-    Some(seen)
+/// What was there before, and who gets what became of the rest: in a drop, since the work may panic.
+struct Restore<'a> {
+    own: &'a mut Ambient,
+    outer: Known,
+    outer_gone: Option<Gone>,
 }
 
 impl Ambient {
-    fn gone(&mut self) -> &watch::Sender<bool> {
-        self.gone.get_or_insert_with(|| watch::Sender::new(false))
+    /// Runs `work` with what this says, and keeps what became of it.
+    #[inline]
+    fn enter<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let own = Known { deadline: self.deadline, has_gone: self.gone.is_some() };
+        let outer = KNOWN.replace(own);
+        let outer_gone = match outer.has_gone || own.has_gone {
+            true => GONE.replace(self.gone.take()),
+            false => None,
+        };
+        let _restore = Restore { own: self, outer, outer_gone };
+        work()
     }
+}
+
+impl Drop for Restore<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let own = KNOWN.replace(self.outer);
+        if own.has_gone || self.outer.has_gone {
+            self.own.gone = GONE.replace(self.outer_gone.take());
+        }
+    }
+}
+
+/// What tells of the end of the current call; `None` in a task that serves none.
+fn gone() -> Option<Gone> {
+    let known = KNOWN.get();
+    known.deadline?;
+    let gone = GONE.take().unwrap_or_else(|| watch::Sender::new(false));
+    GONE.set(Some(gone.clone()));
+    KNOWN.set(Known { has_gone: true, ..known });
+    Some(gone)
 }
 
 /// When the call that this task serves must be done; `None` in a task that serves none.
 pub(crate) fn deadline() -> Option<Instant> {
-    with_current(|current| current.deadline)
+    KNOWN.get().deadline
 }
 
 /// See [`Request::cancelled`](crate::Request::cancelled).
 pub(crate) fn cancelled() -> Cancelled {
-    let gone = with_current(|current| current.gone().subscribe());
+    let gone = gone().map(|gone| gone.subscribe());
     Cancelled(Box::pin(async move {
         if let Some(mut gone) = gone
             && gone.wait_for(|gone| *gone).await.is_ok()
@@ -146,14 +172,11 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let mut own = with_current(|current| {
-        // Made now: afterwards the handler's own would be another.
-        current.gone();
-        current.clone()
-    });
+    // Made now: afterwards the handler's own would be another.
+    let mut own = Ambient { deadline: deadline(), gone: gone() };
     tokio::spawn(async move {
         let mut future = pin!(future);
-        poll_fn(|cx| enter(&mut own, || future.as_mut().poll(cx))).await
+        poll_fn(|cx| own.enter(|| future.as_mut().poll(cx))).await
     })
 }
 

@@ -25,6 +25,9 @@ pub trait Service: Send + Sync + 'static {
     fn descriptor(&self) -> &'static ServiceDescriptor;
 
     /// Runs a method, by its index in the descriptor.
+    ///
+    /// What it does belongs into the future: only while that is polled does its task serve the call, so that calls
+    /// which it makes inherit the deadline.
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture;
 
     /// Runs a method whose descriptor says that it has streams, by its index there.

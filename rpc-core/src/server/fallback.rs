@@ -42,6 +42,7 @@ impl Service for At {
     }
 
     fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
-        self.fallback.call(Arc::clone(&self.path), request)
+        let (fallback, path) = (Arc::clone(&self.fallback), Arc::clone(&self.path));
+        Box::pin(async move { fallback.call(path, request).await })
     }
 }

@@ -81,10 +81,9 @@ impl Handler<StreamOutput> {
 
 impl<T> Handler<T> {
     fn guard(path: &'static str, deadline: Instant, enter: impl FnOnce() -> Returning<T>) -> Self {
-        let mut scope = Scope::new(deadline);
-        let entered = catch_unwind(AssertUnwindSafe(|| scope.enter(enter)))
-            .map_err(|panic| Some(panicked(path, &*panic)));
-        Self { path, scope, entered }
+        let entered =
+            catch_unwind(AssertUnwindSafe(enter)).map_err(|panic| Some(panicked(path, &*panic)));
+        Self { path, scope: Scope::new(deadline), entered }
     }
 
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<T>, Status>> {
