@@ -1,4 +1,5 @@
-//! A block store and its client in one program: large `bytes` fields, deadlines, and what to do after a failure.
+//! A block store and its client in one program: large `bytes` fields, deadlines, and what to do after a failure, and
+//! streams of blocks in both directions.
 //!
 //!     block-store [TARGET]              default: tcp://127.0.0.1:0, a port that the system chooses
 
@@ -10,9 +11,13 @@ use std::time::Duration;
 
 use blockstore::block_store_client::BlockStoreClient;
 use blockstore::block_store_server::{BlockStore, BlockStoreServer};
-use blockstore::{ReadBlockReply, ReadBlockRequest, WriteBlockReply, WriteBlockRequest};
+use blockstore::{
+    Block, ReadBlockReply, ReadBlockRequest, ScanBlocksRequest, WriteBlockReply, WriteBlockRequest,
+    WriteBlocksReply,
+};
 use bytes::Bytes;
-use verbwire::{Code, Executed, Request, Response, Server, Status};
+use tokio_stream::iter;
+use verbwire::{Code, Executed, Request, Response, Server, Status, Streaming};
 
 mod blockstore {
     verbwire::include_proto!("blockstore");
@@ -23,22 +28,28 @@ const BLOCK_SIZE: usize = 1 << 20;
 #[derive(Default)]
 struct Blocks(Mutex<BTreeMap<u64, Bytes>>);
 
-impl BlockStore for Blocks {
-    async fn write_block(
-        &self,
-        request: Request<WriteBlockRequest>,
-    ) -> Result<Response<WriteBlockReply>, Status> {
-        let WriteBlockRequest { block, data } = request.into_inner();
+impl Blocks {
+    fn write(&self, request: WriteBlockRequest) -> Result<(), Status> {
+        let WriteBlockRequest { block, data } = request;
         if data.len() != BLOCK_SIZE {
             let len = data.len();
             let why = format!("block {block} has {len} bytes, {BLOCK_SIZE} are needed");
             return Err(Status::invalid_argument(why));
         }
-        let len = data.len() as u64;
         // `data` is the memory that the message arrived in: keeping it copies nothing.
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.insert(block, data);
-        Ok(Response::new(WriteBlockReply { len }))
+        Ok(())
+    }
+}
+
+impl BlockStore for Blocks {
+    async fn write_block(
+        &self,
+        request: Request<WriteBlockRequest>,
+    ) -> Result<Response<WriteBlockReply>, Status> {
+        self.write(request.into_inner())?;
+        Ok(Response::new(WriteBlockReply { len: BLOCK_SIZE as u64 }))
     }
 
     async fn read_block(
@@ -51,6 +62,32 @@ impl BlockStore for Blocks {
             Some(data) => Ok(Response::new(ReadBlockReply { data: data.clone() })),
             None => Err(Status::not_found(format!("block {block} was never written"))),
         }
+    }
+
+    async fn write_blocks(
+        &self,
+        request: Request<Streaming<WriteBlockRequest>>,
+    ) -> Result<Response<WriteBlocksReply>, Status> {
+        let mut requests = request.into_inner();
+        let mut blocks = 0;
+        while let Some(request) = requests.message().await? {
+            self.write(request)?;
+            blocks += 1;
+        }
+        Ok(Response::new(WriteBlocksReply { blocks }))
+    }
+
+    type ScanBlocksStream = tokio_stream::Iter<std::vec::IntoIter<Result<Block, Status>>>;
+
+    async fn scan_blocks(
+        &self,
+        request: Request<ScanBlocksRequest>,
+    ) -> Result<Response<Self::ScanBlocksStream>, Status> {
+        let blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = blocks.range(request.get_ref().from..);
+        let found = found.map(|(block, data)| Ok(Block { block: *block, data: data.clone() }));
+        // The list holds blocks by reference; they are sent as fast as the caller takes them.
+        Ok(Response::new(iter(found.collect::<Vec<_>>())))
     }
 }
 
@@ -84,6 +121,7 @@ async fn run(target: &str) -> Result<(), Box<dyn Error>> {
     let store = BlockStoreClient::new(verbwire::connect(&target).await?);
     write_and_read(&store).await?;
     read_missing(&store).await;
+    write_and_scan(&store).await?;
     server.abort();
     Ok(())
 }
@@ -123,4 +161,18 @@ async fn read_missing(store: &BlockStoreClient) {
         Err(status) if status.code() == Code::NotFound => println!("{status}"),
         Err(status) => println!("cannot read block 7: {status}"),
     }
+}
+
+/// Writes three blocks in one call, and reads all that are there in another.
+async fn write_and_scan(store: &BlockStoreClient) -> Result<(), Status> {
+    let data = Bytes::from(vec![8; BLOCK_SIZE]);
+    let requests = (1..=3).map(move |block| WriteBlockRequest { block, data: data.clone() });
+    let reply = store.write_blocks(iter(requests)).await?;
+    println!("wrote {} blocks in one call", reply.into_inner().blocks);
+
+    let mut blocks = store.scan_blocks(ScanBlocksRequest { from: 2 }).await?.into_inner();
+    while let Some(Block { block, data }) = blocks.message().await? {
+        println!("block {block} has {} bytes", data.len());
+    }
+    Ok(())
 }
