@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blockstore::block_store_client::BlockStoreClient;
 use blockstore::block_store_server::{BlockStore, BlockStoreServer};
+use blockstore::block_streams_client::BlockStreamsClient;
+use blockstore::block_streams_server::{BlockStreams, BlockStreamsServer};
 use blockstore::{
     Block, ReadBlockReply, ReadBlockRequest, ScanBlocksRequest, WriteBlockReply, WriteBlockRequest,
     WriteBlocksReply,
@@ -63,7 +65,9 @@ impl BlockStore for Blocks {
             None => Err(Status::not_found(format!("block {block} was never written"))),
         }
     }
+}
 
+impl BlockStreams for Blocks {
     async fn write_blocks(
         &self,
         request: Request<Streaming<WriteBlockRequest>>,
@@ -109,8 +113,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run(target: &str) -> Result<(), Box<dyn Error>> {
+    let blocks = Arc::new(Blocks::default());
     let bound = Server::builder()
-        .add_service(BlockStoreServer::new(Blocks::default()))
+        .add_service(BlockStoreServer::from_arc(Arc::clone(&blocks)))
+        .add_service(BlockStreamsServer::from_arc(blocks))
         // A MiB of payload and the few bytes around it.
         .max_message_size(BLOCK_SIZE + 1024)
         .bind(&[target])
@@ -121,7 +127,7 @@ async fn run(target: &str) -> Result<(), Box<dyn Error>> {
     let store = BlockStoreClient::new(verbwire::connect(&target).await?);
     write_and_read(&store).await?;
     read_missing(&store).await;
-    write_and_scan(&store).await?;
+    write_and_scan(&BlockStreamsClient::new(store.channel().clone())).await?;
     server.abort();
     Ok(())
 }
@@ -164,7 +170,7 @@ async fn read_missing(store: &BlockStoreClient) {
 }
 
 /// Writes three blocks in one call, and reads all that are there in another.
-async fn write_and_scan(store: &BlockStoreClient) -> Result<(), Status> {
+async fn write_and_scan(store: &BlockStreamsClient) -> Result<(), Status> {
     let data = Bytes::from(vec![8; BLOCK_SIZE]);
     let requests = (1..=3).map(move |block| WriteBlockRequest { block, data: data.clone() });
     let reply = store.write_blocks(iter(requests)).await?;
