@@ -17,6 +17,12 @@ pub(crate) const EAGER: RangeInclusive<usize> = 4 << 10..=64 << 10;
 /// Frames in flight that a window may have: what a receive queue of every device holds.
 pub(crate) const WINDOW: RangeInclusive<u32> = 1..=4096;
 
+/// Standing grants that a client takes at a time. 8: they cost it nothing, and are looked through for each request.
+pub(crate) const STANDING: u32 = 8;
+
+/// Longest request for which there are standing grants. 1 GiB: the longest message.
+const STANDING_LEN: u32 = 1 << 30;
+
 /// Settings of an [`RdmaTransport`](crate::RdmaTransport). Values out of range are moved into it.
 ///
 /// The defaults make 984 KiB of registered memory per connection: (64 + 16 + 3) receives and 40 sends of
@@ -76,6 +82,14 @@ pub struct RdmaConfig {
     /// Bytes that all peers together may be writing to a device, where each grant counts with at most one connection's
     /// Writes in flight. 64 MiB: far more than any wire has in flight. A longer one is granted when it is alone.
     pub granted_bytes: u64,
+    /// Grants that each client of a server here is given for long requests to come, so that these need no round trip for
+    /// one. None: each holds `standing_grant_len` bytes of landing memory as long as the connection lives, used or not. For a
+    /// few clients that send long requests one after the other. All of a device together hold a quarter of
+    /// `granted_bytes` at most, and half of the landing memory's `quarantine_cap`, and are taken back when a message waits
+    /// for memory. None for peers that have a protection domain of their own. At most 8.
+    pub standing_grants: u32,
+    /// Longest request that fits such a grant. 1 MiB: from there on the round trip is little beside the Writes.
+    pub standing_grant_len: u32,
     /// How long a peer from which nothing arrives may keep memory that it was asked to give back; then its queue pair is
     /// destroyed, which proves that it writes no more. 2 s: a living peer answers at once.
     pub revoke_timeout: Duration,
@@ -150,6 +164,8 @@ impl Default for RdmaConfig {
             write_chunk: 256 << 10,
             write_window: 2,
             granted_bytes: 64 << 20,
+            standing_grants: 0,
+            standing_grant_len: 1 << 20,
             revoke_timeout: Duration::from_secs(2),
             landing: LandingConfig::default(),
             staging: PoolSize::default(),
@@ -174,6 +190,8 @@ impl RdmaConfig {
         self.send_queue_bytes = self.send_queue_bytes.max(1);
         self.write_chunk = self.write_chunk.clamp(4 << 10, 1 << 30);
         self.write_window = self.write_window.max(1);
+        self.standing_grants = self.standing_grants.min(STANDING);
+        self.standing_grant_len = self.standing_grant_len.clamp(1, STANDING_LEN);
         // A chunk that has to be staged finds a buffer.
         self.staging.longest = self.staging.longest.max(self.write_chunk as usize);
         self

@@ -189,6 +189,8 @@ impl Device {
         let desk = Desk::new(GrantLimits {
             granted: config.granted_bytes,
             window: config.written_bytes(),
+            // All are asked back at once, and then in quarantine until their clients answer.
+            standing: (config.granted_bytes / 4).min(config.landing.quarantine_cap as u64 / 2),
         });
         let (slabs, reactors) = (Mutex::default(), Arc::<Reactors>::default());
         let memory = Arc::clone(memory);
@@ -257,6 +259,11 @@ impl Device {
         // It may be one of them.
         drop(self);
         parent.into_iter().for_each(|parent| parent.domains.prune(kept));
+    }
+
+    /// Whether it is a further domain, for one peer.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.parent.strong_count() > 0
     }
 
     /// Whether it has a registered slab that no connection uses.

@@ -12,7 +12,7 @@ use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::{HEADER_LEN, Hello, WireError};
 use verbwire_core::{Error, ErrorKind};
 
-use crate::config::{EAGER, RdmaConfig};
+use crate::config::{EAGER, RdmaConfig, STANDING};
 use crate::endpoint::Endpoint;
 use crate::error;
 use crate::work::Completed;
@@ -30,12 +30,14 @@ pub(crate) enum Side {
 ///
 /// Metadata must fit a frame together with the longest path, so that the core never makes a head that cannot
 /// be sent.
-pub(crate) fn announce(mut hello: Hello, config: &RdmaConfig) -> Hello {
+pub(crate) fn announce(mut hello: Hello, side: Side, config: &RdmaConfig) -> Hello {
     let cut = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     hello.max_metadata_size = hello.max_metadata_size.min(metadata_beside(cut(config.eager_len)));
     hello.data_window = config.data_window;
     hello.control_window = config.control_window;
     hello.receive_len = cut(config.eager_len);
+    // Only clients send requests.
+    hello.standing_grants = if side == Side::Connecting { STANDING } else { 0 };
     hello
 }
 
@@ -159,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_side_without_receives_is_refused_with_its_numbers() {
-        let hello = announce(Hello::default(), &RdmaConfig::default());
+        let hello = announce(Hello::default(), Side::Accepting, &RdmaConfig::default());
         assert!(check(&hello).is_ok());
         for poor in [
             Hello { data_window: 0, ..hello.clone() },
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn the_longest_head_fits_a_frame() {
         let limits = Hello { max_metadata_size: u32::MAX, ..Hello::default() };
-        let hello = announce(limits, &RdmaConfig::default());
+        let hello = announce(limits, Side::Accepting, &RdmaConfig::default());
         let head = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + hello.max_metadata_size as usize;
         assert_eq!(head, hello.receive_len as usize);
     }

@@ -25,7 +25,7 @@ use crate::pool::Tenant;
 use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
-use crate::proto::rendezvous::{OwnerLimits, WriterLimits, quarantine_cap};
+use crate::proto::rendezvous::{BodyLen, OwnerLimits, WriterLimits, quarantine_cap};
 use crate::proto::send_queue::SendQueue;
 use crate::reactor::ReactorCounts;
 use crate::reaper::Reaper;
@@ -217,7 +217,7 @@ impl Shared {
     ) -> Result<Established, Error> {
         let Opened { device, endpoint, destroyed, addresses } = opened;
         let path = Path { transport: self.scheme, local: addresses.0, peer: addresses.1 };
-        let own = handshake::announce(local.hello, &self.config);
+        let own = handshake::announce(local.hello, side, &self.config);
         let peer = handshake::exchange(&endpoint, side, &own, &path.peer, local.deadline).await?;
         let rendezvous = self.rendezvous(&device, &own, &peer);
         let outbound = self.outbound(&endpoint, &own, &peer, rendezvous);
@@ -226,8 +226,12 @@ impl Shared {
         let placement = local.placement;
         let driver = Arc::default();
         let tenant = Tenant::unique();
-        let granting = Granting::new(Arc::clone(&device), tenant, Arc::clone(&placement), &driver);
+        let mut granting =
+            Granting::new(Arc::clone(&device), tenant, Arc::clone(&placement), &driver);
         let receiver = Receiver::new(Arc::clone(&endpoint), decoder, placement, isolated);
+        let standing_len = BodyLen::new(self.config.standing_grant_len);
+        let standing_len = standing_len.filter(|_| self.standing(&device, &own, &peer) > 0);
+        standing_len.into_iter().for_each(|len| granting.stand(len));
         let threshold = self.config.rendezvous_threshold;
         let offers = Offers::new(&device, tenant, threshold);
         let poster = Poster::new(endpoint, device);
@@ -273,17 +277,37 @@ impl Shared {
         Outbound::new(limits, credits, SendQueue::new(slots), rendezvous)
     }
 
+    /// Standing grants that this side gives the peer: to clients alone, which say how many they take.
+    fn standing(&self, device: &Device, own: &Hello, peer: &Hello) -> usize {
+        // Where a peer has a domain of its own, memory that runs out is not waited for: what stands in one would have
+        // the messages of others refused.
+        if device.is_apart() {
+            return 0;
+        }
+        let is_server = own.standing_grants == 0;
+        let len = BodyLen::new(self.config.standing_grant_len);
+        let Some(len) = len.filter(|_| is_server) else { return 0 };
+        // All may be in quarantine at once, when their memory is wanted back.
+        let fit = self.quarantine(own) / len.grant_len();
+        let wanted = self.config.standing_grants.min(peer.standing_grants) as usize;
+        wanted.min(usize::try_from(fit).unwrap_or(usize::MAX))
+    }
+
+    /// Bytes of a connection that may be in quarantine.
+    fn quarantine(&self, own: &Hello) -> u64 {
+        quarantine_cap(self.config.landing.size.cap as u64, own.max_message_size)
+    }
+
     /// The long bodies of a connection between these two.
     fn rendezvous(&self, device: &Device, own: &Hello, peer: &Hello) -> Rendezvous {
         let config = &self.config;
         let ours = InboundLimits::new(own, peer).bodies();
         let theirs = InboundLimits::new(peer, own).bodies();
-        let pool = config.landing.size.cap as u64;
         let limits = RendezvousLimits {
             owner: OwnerLimits {
                 rts: ours,
                 advertised: theirs,
-                quarantine: quarantine_cap(pool, own.max_message_size),
+                quarantine: self.quarantine(own),
                 revoke_timeout: config.revoke_timeout,
             },
             writer: WriterLimits {
@@ -294,6 +318,7 @@ impl Shared {
                 standing: own.standing_grants as usize,
             },
             max_sge: device.max_sge(),
+            standing: self.standing(device, own, peer),
         };
         Rendezvous::new(limits, (Arc::clone(device.sources()), device.domain()))
     }

@@ -14,6 +14,8 @@
 //!
 //! When the connection ends, the endpoint keeps it until its queue pair is destroyed. Nothing else proves that
 //! regions and sources are free.
+//!
+//! A server may also give grants that stay with a client for any request ([`standing`]).
 
 mod arrival;
 mod desk;
@@ -21,6 +23,7 @@ mod granting;
 mod offer;
 mod region;
 mod source;
+mod standing;
 mod windows;
 
 use std::sync::Arc;
@@ -45,6 +48,7 @@ pub(crate) use granting::Granting;
 pub(crate) use offer::{Offer, Offers};
 pub(crate) use region::Region;
 pub(crate) use source::{Source, Write};
+use standing::Stands;
 pub(crate) use windows::InvalidationId;
 use windows::Windows;
 
@@ -55,6 +59,8 @@ pub(crate) struct RendezvousLimits {
     pub(crate) writer: WriterLimits,
     /// Runs of memory in one Write.
     pub(crate) max_sge: usize,
+    /// Grants for any request that this side gives.
+    pub(crate) standing: usize,
 }
 
 /// See the module.
@@ -85,6 +91,8 @@ pub(crate) struct Rendezvous {
     /// How long a reserve the next Write was found to need.
     needs: Option<usize>,
     fault: Option<Fault>,
+    /// How many standing grants this side gives.
+    standing: usize,
     is_busy: bool,
 }
 
@@ -151,11 +159,12 @@ impl Rendezvous {
             reserve: None,
             needs: None,
             fault: None,
-            is_busy: false,
+            standing: limits.standing,
+            is_busy: limits.standing > 0,
         }
     }
 
-    /// Whether a long body is under way, in either direction.
+    /// Whether a long body is under way, in either direction, or may be by standing grants.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_busy
     }
@@ -423,6 +432,7 @@ impl Rendezvous {
             || self.writer.open_grants() > 0
             || self.has_offers()
             || !self.windows.is_empty()
+            || self.standing > 0
             || self.has_control();
     }
 

@@ -114,6 +114,29 @@ impl Outbound {
         }
     }
 
+    /// See [`Rendezvous::lacks_standing`].
+    pub(crate) fn lacks_standing(&self) -> bool {
+        self.rendezvous.as_ref().is_some_and(Rendezvous::lacks_standing)
+    }
+
+    /// See [`Rendezvous::stand`]; gives back what nobody gives any more.
+    pub(crate) fn stand(&mut self, len: BodyLen, region: Region) -> Option<Region> {
+        match &mut self.rendezvous {
+            Some(rendezvous) => {
+                rendezvous.stand(len, region);
+                None
+            }
+            None => Some(region),
+        }
+    }
+
+    /// See [`Rendezvous::recall_standing`].
+    pub(crate) fn recall_standing(&mut self, now: Instant) {
+        if let Some(rendezvous) = &mut self.rendezvous {
+            rendezvous.recall_standing(now);
+        }
+    }
+
     /// See [`Rendezvous::give_up`].
     pub(crate) fn give_up(&mut self, rts: RtsNumber, now: Instant) -> Option<Message> {
         self.rendezvous.as_mut()?.give_up(rts, now)

@@ -66,7 +66,7 @@ fn rendezvous() -> Rendezvous {
         revoke_timeout: Duration::from_secs(2),
     };
     let writer = WriterLimits { chunk: 256 << 10, window: 2, rts: 8, advertised: 8, standing: 0 };
-    let limits = RendezvousLimits { owner, writer, max_sge: 6 };
+    let limits = RendezvousLimits { owner, writer, max_sge: 6, standing: 0 };
     Rendezvous::new(limits, (Sources::new(), Domain::unique()))
 }
 

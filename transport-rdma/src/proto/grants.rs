@@ -2,7 +2,7 @@
 //!
 //! Granting is what paces senders: a body that has no grant stays where it is. So what all peers together may be
 //! writing to a device is bounded, and connections take turns. A grant counts with what its writer can have in
-//! flight at a time, the smaller of its length and the write window.
+//! flight at a time, the smaller of its length and the write window; a standing one with the memory that it holds.
 //!
 //! Pure. Owns no memory; who is admitted asks the pool for it afterwards. Grants that nobody asked for get
 //! what is left over while nobody waits, so that they never hold up those who do.
@@ -16,6 +16,8 @@ pub struct GrantLimits {
     pub granted: u64,
     /// Bytes that a writer has in flight at a time, per connection.
     pub window: u64,
+    /// Bytes of standing grants, of those that are granted.
+    pub standing: u64,
 }
 
 /// See the module. `C` names a connection, `T` what waits on it.
@@ -59,8 +61,8 @@ enum Kind {
 pub enum Unasked {
     /// For the reply of a request that is being sent.
     Reply,
-    /// For any request. Together these have a quarter of the bound, since they are held by peers that may never
-    /// send anything.
+    /// For any request. These have a bound of their own, and count with their whole length, since they are held by
+    /// peers that may never send anything.
     Standing,
 }
 
@@ -98,13 +100,16 @@ impl<C: Copy + Eq, T: Eq> GrantScheduler<C, T> {
 
     /// Admits a grant of `len` bytes that nobody asked for, if there is room and nobody waits.
     pub fn admit_unasked(&mut self, len: u64, what: Unasked) -> Option<Admission> {
-        let cost = self.cost(len);
+        let cost = match what {
+            Unasked::Reply => self.cost(len),
+            Unasked::Standing => Cost(len),
+        };
         if !self.turns.is_empty() || !self.fits(cost) {
             return None;
         }
         let kind = match what {
             Unasked::Reply => Kind::Asked,
-            Unasked::Standing if self.standing + cost.0 > self.limits.granted / 4 => return None,
+            Unasked::Standing if self.standing + cost.0 > self.limits.standing => return None,
             Unasked::Standing => {
                 self.standing += cost.0;
                 Kind::Standing
@@ -146,8 +151,9 @@ impl<C: Copy + Eq, T: Eq> GrantScheduler<C, T> {
         Cost(len.min(self.limits.window))
     }
 
+    /// What is alone fits. Standing grants are no company: they may be there for as long as their connections.
     fn fits(&self, cost: Cost) -> bool {
-        self.granted == 0 || self.granted.saturating_add(cost.0) <= self.limits.granted
+        self.granted == self.standing || self.granted.saturating_add(cost.0) <= self.limits.granted
     }
 }
 

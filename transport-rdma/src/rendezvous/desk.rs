@@ -4,6 +4,7 @@
 //! admitted is told after it is released.
 
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbwire_core::transport::driver::DriverSignal;
@@ -23,13 +24,23 @@ pub(crate) struct Desk {
 struct Inner {
     scheduler: GrantScheduler<Tenant, RtsNumber>,
     seats: Vec<Arc<Seat>>,
+    /// Bodies that wait for memory, in whatever pool.
+    wanting: usize,
 }
+
+/// A body that waits for memory.
+#[derive(Debug)]
+pub(crate) struct Wanting(Arc<Desk>);
 
 /// A connection's place at the desk.
 #[derive(Debug)]
 struct Seat {
     tenant: Tenant,
     driver: Arc<DriverSignal>,
+    /// Whether it gives standing grants.
+    stands: AtomicBool,
+    /// Whether their memory is wanted back.
+    recalled: AtomicBool,
     admitted: Mutex<Vec<(RtsNumber, Admitted)>>,
 }
 
@@ -50,13 +61,15 @@ pub(crate) struct Client {
 
 impl Desk {
     pub(crate) fn new(limits: GrantLimits) -> Arc<Self> {
-        let inner = Inner { scheduler: GrantScheduler::new(limits), seats: Vec::new() };
+        let inner = Inner { scheduler: GrantScheduler::new(limits), seats: Vec::new(), wanting: 0 };
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
     /// A seat for a connection whose driver is woken when it is admitted.
     pub(crate) fn sit_down(self: &Arc<Self>, tenant: Tenant, driver: Arc<DriverSignal>) -> Client {
-        let seat = Arc::new(Seat { tenant, driver, admitted: Mutex::default() });
+        let (stands, recalled) = (AtomicBool::new(false), AtomicBool::new(false));
+        let seat = Seat { tenant, driver, stands, recalled, admitted: Mutex::default() };
+        let seat = Arc::new(seat);
         self.lock().seats.push(Arc::clone(&seat));
         Client { desk: Arc::clone(self), seat }
     }
@@ -65,6 +78,33 @@ impl Desk {
     pub(crate) fn admit_reply(self: &Arc<Self>, len: BodyLen) -> Option<Admitted> {
         let admission = self.lock().scheduler.admit_unasked(len.grant_len(), Unasked::Reply);
         admission.map(|admission| Admitted { desk: Arc::clone(self), admission: Some(admission) })
+    }
+
+    /// The right to grant memory for any request of up to `len` bytes, as for a reply, and if nobody wants memory.
+    pub(crate) fn admit_standing(self: &Arc<Self>, len: BodyLen) -> Option<Admitted> {
+        let admission = {
+            let mut inner = self.lock();
+            if inner.wanting > 0 {
+                return None;
+            }
+            inner.scheduler.admit_unasked(len.grant_len(), Unasked::Standing)
+        };
+        admission.map(|admission| Admitted { desk: Arc::clone(self), admission: Some(admission) })
+    }
+
+    /// A body waits for memory: whoever has some in standing grants is to take it back, and none is given for
+    /// as long as it waits.
+    pub(crate) fn want(self: &Arc<Self>) -> Wanting {
+        let seats = {
+            let mut inner = self.lock();
+            inner.wanting += 1;
+            inner.seats.clone()
+        };
+        for seat in seats.iter().filter(|seat| seat.stands.load(Ordering::Acquire)) {
+            seat.recalled.store(true, Ordering::Release);
+            seat.driver.wake();
+        }
+        Wanting(Arc::clone(self))
     }
 
     /// Bytes that are granted, as they count.
@@ -111,9 +151,26 @@ impl Client {
         self.desk.change(|inner| inner.scheduler.withdraw(tenant, &rts));
     }
 
+    /// It gives standing grants from now on, and is told when their memory is wanted back.
+    pub(crate) fn stand(&self) {
+        self.seat.stands.store(true, Ordering::Release);
+    }
+
+    /// Whether the memory of standing grants was wanted back since the last time.
+    pub(crate) fn take_recalled(&self) -> bool {
+        self.seat.recalled.swap(false, Ordering::AcqRel)
+    }
+
     /// What was admitted since the last time.
     pub(crate) fn take_admitted(&self) -> Vec<(RtsNumber, Admitted)> {
         mem::take(&mut self.seat.admitted())
+    }
+}
+
+impl Drop for Wanting {
+    /// Standing grants are given again when their connections have something to do.
+    fn drop(&mut self) {
+        self.0.lock().wanting -= 1;
     }
 }
 
@@ -157,7 +214,7 @@ mod tests {
 
     #[test]
     fn who_closes_a_grant_or_leaves_makes_room_for_others() {
-        let desk = Desk::new(GrantLimits { granted: 1 << 20, window: 1 << 20 });
+        let desk = Desk::new(GrantLimits { granted: 1 << 20, window: 1 << 20, standing: 1 << 18 });
         let [one, two] = [(); 2].map(|()| desk.sit_down(Tenant::unique(), Arc::default()));
         one.ask(RtsNumber(0), len(1 << 20));
         let first = one.take_admitted();
@@ -172,5 +229,22 @@ mod tests {
         drop(one);
         assert_eq!(numbers(&two), [8], "an admission that nobody has taken is given on");
         assert_eq!(desk.granted(), 0);
+    }
+
+    #[test]
+    fn who_wants_memory_has_it_asked_back_and_nothing_stands_meanwhile() {
+        let desk = Desk::new(GrantLimits { granted: 1 << 20, window: 1 << 20, standing: 1 << 18 });
+        let [stands, other] = [(); 2].map(|()| desk.sit_down(Tenant::unique(), Arc::default()));
+        stands.stand();
+        let held = desk.admit_standing(len(1 << 16)).expect("nobody wants memory");
+        let wanting = [desk.want(), desk.want()];
+        assert!(stands.take_recalled(), "it is wanted back");
+        assert!(!stands.take_recalled() && !other.take_recalled(), "once, by those who have any");
+        drop(held);
+        for one in wanting {
+            assert!(desk.admit_standing(len(1 << 16)).is_none(), "it would be taken at once again");
+            drop(one);
+        }
+        assert!(desk.admit_standing(len(1 << 16)).is_some());
     }
 }

@@ -15,17 +15,18 @@ use verbwire_core::transport::{Incoming, Outgoing, PlacementHook, SendHints};
 use verbwire_core::wire::status;
 use verbwire_core::{Code, Error, ErrorKind, Executed, Status};
 
-use super::desk::{Admitted, Client};
-use super::{Asking, LandedBody, Region, Settled};
+use super::desk::{Admitted, Client, Wanting};
+use super::{Asking, LandedBody, Region, Settled, Stands};
 use crate::device::Device;
 use crate::pool::{Granted, PoolError, StagingBuf, Tenant};
 use crate::poster::SendQueue;
+use crate::proto::rendezvous::BodyLen;
 use crate::proto::rendezvous::wire::RtsNumber;
 
 /// For how long memory is waited for where the call's own deadline gives the waiting up. A day: never.
-const NEVER: Duration = Duration::from_secs(24 * 3600);
+pub(super) const NEVER: Duration = Duration::from_secs(24 * 3600);
 
-type Landing = Pin<Box<dyn Future<Output = Result<Granted, PoolError>> + Send>>;
+pub(super) type Landing = Pin<Box<dyn Future<Output = Result<Granted, PoolError>> + Send>>;
 type Staging = Pin<Box<dyn Future<Output = Result<StagingBuf, PoolError>> + Send>>;
 
 /// See the module.
@@ -39,6 +40,8 @@ pub(crate) struct Granting {
     asking: Vec<Asking>,
     landing: Vec<Waiting>,
     staging: Option<Staging>,
+    /// `None` where this side gives no standing grants.
+    stands: Option<Stands>,
     timer: Option<Pin<Box<Sleep>>>,
     /// Memory for what is collected.
     settled: Settled,
@@ -49,6 +52,8 @@ struct Waiting {
     rts: RtsNumber,
     admitted: Admitted,
     memory: Landing,
+    /// As soon as it is not there at once: those who hold memory for requests to come are asked for it.
+    wanting: Option<Wanting>,
 }
 
 impl Granting {
@@ -67,9 +72,16 @@ impl Granting {
             asking: Vec::new(),
             landing: Vec::new(),
             staging: None,
+            stands: None,
             timer: None,
             settled: Settled::default(),
         }
+    }
+
+    /// Gives the peer standing grants for requests of up to `len` bytes.
+    pub(crate) fn stand(&mut self, len: BodyLen) {
+        self.client.stand();
+        self.stands = Some(Stands::new(len));
     }
 
     /// Goes on with everything that can go on now; appends messages that end calls here.
@@ -88,6 +100,9 @@ impl Granting {
             self.take_turns();
             self.poll_landing(queue, cx, received);
             self.poll_staging(queue, cx)?;
+            if let Some(stands) = &mut self.stands {
+                stands.poll((&self.device, self.tenant), &self.client, queue, cx);
+            }
             match timeout {
                 Some(at) if self.is_over(at, cx) => {}
                 _ => return Ok(()),
@@ -138,7 +153,7 @@ impl Granting {
             let deadline = deadline.unwrap_or_else(|| Instant::now() + NEVER);
             let len = len.bytes() as usize;
             let memory = Box::pin(self.device.landing().grant(self.tenant, len, deadline));
-            self.landing.push(Waiting { rts, admitted, memory });
+            self.landing.push(Waiting { rts, admitted, memory, wanting: None });
         }
     }
 
@@ -151,6 +166,7 @@ impl Granting {
         let mut at = 0;
         while let Some(waiting) = self.landing.get_mut(at) {
             let Poll::Ready(granted) = waiting.memory.as_mut().poll(cx) else {
+                waiting.wanting.get_or_insert_with(|| self.device.desk().want());
                 at += 1;
                 continue;
             };

@@ -12,3 +12,4 @@ mod order;
 mod pair;
 mod pressure;
 mod shared;
+mod standing;

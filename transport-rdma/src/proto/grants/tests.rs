@@ -5,7 +5,7 @@ use super::*;
 const KIB: u64 = 1 << 10;
 
 fn scheduler(granted: u64) -> GrantScheduler<u8, u32> {
-    GrantScheduler::new(GrantLimits { granted, window: 512 * KIB })
+    GrantScheduler::new(GrantLimits { granted, window: 512 * KIB, standing: granted / 4 })
 }
 
 /// Who is admitted now, in order.
@@ -89,6 +89,19 @@ fn grants_that_nobody_asked_for_never_go_before_those_who_wait() {
     scheduler.release(standing);
     assert_eq!(names(&admitted(&mut scheduler)), [(1, 0)]);
     assert!(scheduler.admit_unasked(KIB, Unasked::Standing).is_some());
+}
+
+#[test]
+fn standing_grants_keep_nobody_from_being_alone() {
+    let mut scheduler = scheduler(100 * KIB);
+    let standing = scheduler.admit_unasked(25 * KIB, Unasked::Standing).expect("a quarter");
+    scheduler.request(1, 0, 90 * KIB);
+    scheduler.request(2, 0, 90 * KIB);
+    let first = admitted(&mut scheduler);
+    assert_eq!(names(&first), [(1, 0)], "nothing but what stands is granted");
+    first.into_iter().for_each(|(.., admission)| scheduler.release(admission));
+    assert_eq!(names(&admitted(&mut scheduler)), [(2, 0)]);
+    scheduler.release(standing);
 }
 
 /// Random requests, releases, withdrawals and ends; then everything is released.

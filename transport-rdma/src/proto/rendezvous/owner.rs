@@ -307,6 +307,12 @@ impl<R> Owner<R> {
         id
     }
 
+    /// Standing grants that are not closed.
+    pub fn standing(&self) -> impl Iterator<Item = GrantId> {
+        let standing = self.grants.iter().filter(|(_, given)| given.purpose == Purpose::Standing);
+        standing.map(|(slot, _)| id(slot))
+    }
+
     /// Whether an RTS waits for a region.
     pub fn is_waiting(&self, number: RtsNumber) -> bool {
         self.requests.iter().any(|rts| rts.number == number && rts.grant.is_none())
