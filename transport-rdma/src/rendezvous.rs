@@ -413,6 +413,8 @@ impl Rendezvous {
         }
         while let Some(rts) = self.owner.poll_dropped() {
             out.heads.extend(self.take_head(rts).map(|arriving| arriving.message));
+            // It may have come and gone in one batch: then nobody asks for it.
+            self.asking.retain(|asking| asking.rts != rts);
             self.given_up.push(rts);
         }
         for region in self.owner.revoked_mut() {

@@ -235,3 +235,43 @@ async fn an_advertised_grant_comes_back_when_its_call_is_given_up_at_any_moment(
         }
     }
 }
+
+/// Found by the soak, seed 3209: such a body, while another was being written, was asked for when it was given up, and
+/// never left the desk.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_taken_back_before_anybody_looks_takes_no_turn_from_others() {
+    for profile in PROFILES {
+        let mut config = exact();
+        config.granted_bytes = 1;
+        let net = Net::with(profile, 1, [exact(), config]);
+        let (near, far) = net.pair().await;
+        let (other, other_far) = net.pair().await;
+        let driving = [&near, &other].map(|end| tokio::spawn(drive(Arc::clone(end))));
+        send(&near, request(1, pattern(1, 1 << 20)), Flush::Now).await.expect("open");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        near.revoke(call(1));
+        // Both the head and that it is taken back come, and nobody looks.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let receiving = {
+            let end = Arc::clone(&other_far);
+            tokio::spawn(async move { receive_all(&end, 2).await })
+        };
+        send(&other, request(2, pattern(2, 8 << 20)), Flush::Now).await.expect("open");
+        while writes(&net) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let late = tokio::spawn(drive(Arc::clone(&far)));
+        send(&other, request(3, pattern(3, 1 << 20)), Flush::Now).await.expect("open");
+        let received = tokio::time::timeout(Duration::from_secs(5), receiving).await;
+        let received = received.expect("it is its turn").expect("no panic");
+        assert_eq!(received.iter().map(slot).collect::<Vec<_>>(), [2, 3]);
+        drop(received);
+        near.retire().await;
+        far.retire().await;
+        net.close([&other, &other_far]).await;
+        late.await.expect("no panic");
+        for driver in driving {
+            driver.await.expect("no panic");
+        }
+    }
+}
