@@ -1,7 +1,7 @@
 # The commands. README.md leads with `demo` and `test`.
 # `make test STAGES="fmt clippy"` runs single stages; scripts/test has their table.
 
-.PHONY: help demo demo-device test test-host test-device memcheck lab-shell bench bench-device setup
+.PHONY: help demo demo-device test test-host test-device memcheck soak lab-shell bench bench-device setup
 
 help:
 	@echo "make demo       install what is missing, build, serve, call, print a table"
@@ -10,6 +10,7 @@ help:
 	@echo "make test-host  every check that needs no RDMA device"
 	@echo "make test-device  the checks on RDMA devices, in an emulated guest (docs/lab.md)"
 	@echo "make memcheck   the RDMA transport's tests under AddressSanitizer, on RDMA devices too"
+	@echo "make soak SEEDS=20000  random load and faults over the software NIC; SEED=7 runs one again, step by step"
 	@echo "make lab-shell  a guest with RDMA devices to work in"
 	@echo "make bench      this product and its peers in one run"
 	@echo "make bench-device  this product and raw verbs on RDMA devices, in an emulated guest (docs/performance.md)"
@@ -40,6 +41,10 @@ test-device:
 memcheck:
 	@scripts/setup device
 	@scripts/test memcheck
+
+soak:
+	@scripts/setup test
+	SOAK_SEEDS=$(SEEDS) SOAK_SEED=$(SEED) cargo test --locked --release -p verbwire-rdma --features fabric --test soak -- --nocapture
 
 lab-shell:
 	@scripts/setup device

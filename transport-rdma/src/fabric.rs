@@ -89,6 +89,11 @@ impl Fabric {
         self.0.with(|network| network.faults)
     }
 
+    /// Decides anew how often faults befall what is posted from now on.
+    pub fn set_malice(&self, malice: Malice) {
+        self.0.with(|network| network.config.malice = malice);
+    }
+
     /// A digest of everything that has happened so far, in order. Two equal runs have the same.
     pub fn trace_digest(&self) -> u64 {
         self.0.with(|network| network.trace.digest())
