@@ -12,6 +12,7 @@ mod call;
 mod cancel;
 mod channel;
 mod driver;
+mod due;
 mod in_process;
 mod intercepted;
 mod link;

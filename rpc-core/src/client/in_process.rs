@@ -1,103 +1,181 @@
 //! A call to a service in the same process: encode, dispatch and decode in the caller's task.
 //!
-//! No transport and no task of its own: polling the call polls the handler, dropping it drops the handler.
+//! No transport and no task of its own: polling the call polls the handler, dropping it drops the handler. Where there
+//! are streams, the handler polls the caller's and the caller polls the handler's.
 
-mod streaming;
+mod streams;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
+use super::due::Due;
 use super::link::expired_before_sending;
 use crate::buf::Body;
 use crate::metadata::MetadataMap;
-use crate::proto::client::Outcome;
-use crate::request::{Origin, Received, Request};
+use crate::request::{Origin, Received, Request, Response};
 use crate::server::Handler;
-use crate::service::Service;
+use crate::service::{Service, StreamInput, StreamOutput};
 use crate::status::{Executed, Status};
 
-pub(super) use streaming::{InProcessReplies, InProcessRequests, InProcessStreaming};
+pub(super) use streams::{InProcessReplies, InProcessRequests};
 
-/// A future of a reply, its body not decoded.
-pub(super) struct InProcessCall {
-    stage: Stage,
-    deadline: Instant,
-    /// Made only for handlers that wait.
-    timer: Option<Pin<Box<Sleep>>>,
+/// A future of what the handler of a method without streams returns.
+pub(super) type InProcessCall = InProcess<Body>;
+
+/// A future of what the handler of a method with streams returns.
+pub(super) type InProcessStreaming = InProcess<StreamInput>;
+
+/// A future of what a handler that is called with `I` returns.
+pub(super) struct InProcess<I: Input> {
+    stage: Stage<I>,
+    due: Due,
 }
 
-enum Stage {
+enum Stage<I: Input> {
     /// Not polled yet.
     Ready {
         service: Arc<dyn Service>,
         method: usize,
-        body: Body,
+        input: I,
         metadata: Option<Box<MetadataMap>>,
     },
-    Running(Handler),
+    Running(Handler<I::Output>),
     Over,
 }
 
-impl InProcessCall {
+/// What a handler is called with.
+pub(super) trait Input: Sized {
+    /// What it returns.
+    type Output;
+
+    /// What a caller is told whose deadline came first.
+    const EXPIRED: &str;
+
+    fn enter(
+        service: &dyn Service,
+        method: usize,
+        request: Request<Self>,
+        deadline: Instant,
+    ) -> Handler<Self::Output>;
+
+    fn poll(
+        handler: &mut Handler<Self::Output>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<Self::Output>, Status>>;
+}
+
+impl Input for Body {
+    type Output = Self;
+
+    const EXPIRED: &str = "the deadline passed before the handler returned";
+
+    fn enter(
+        service: &dyn Service,
+        method: usize,
+        request: Request<Self>,
+        deadline: Instant,
+    ) -> Handler {
+        Handler::enter(service, method, request, deadline)
+    }
+
+    fn poll(handler: &mut Handler, cx: &mut Context<'_>) -> Poll<Result<Response<Self>, Status>> {
+        handler.poll(cx)
+    }
+}
+
+impl Input for StreamInput {
+    type Output = StreamOutput;
+
+    /// Of its replies as well, which go on when the handler has returned.
+    const EXPIRED: &str = "the deadline passed before the handler was done";
+
+    fn enter(
+        service: &dyn Service,
+        method: usize,
+        request: Request<Self>,
+        deadline: Instant,
+    ) -> Handler<StreamOutput> {
+        Handler::enter_streaming(service, method, request, deadline)
+    }
+
+    fn poll(
+        handler: &mut Handler<StreamOutput>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<StreamOutput>, Status>> {
+        handler.poll(cx)
+    }
+}
+
+impl<I: Input> InProcess<I> {
     pub(super) fn new(
         service: Arc<dyn Service>,
         method: usize,
-        body: Body,
+        input: I,
         metadata: Option<Box<MetadataMap>>,
         deadline: Instant,
     ) -> Self {
-        Self { stage: Stage::Ready { service, method, body, metadata }, deadline, timer: None }
+        let stage = Stage::Ready { service, method, input, metadata };
+        Self { stage, due: Due::new(deadline) }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.due.at()
     }
 
     /// Ends the call; its handler is dropped.
     pub(super) fn cancel(&mut self) -> Status {
-        let executed = self.executed();
+        let executed = match self.stage {
+            Stage::Ready { .. } => Executed::No,
+            Stage::Running(_) | Stage::Over => Executed::Yes,
+        };
         self.stage = Stage::Over;
-        Status::cancelled("the call was cancelled by its caller").with_executed(executed)
+        cancelled(executed)
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        if matches!(self.stage, Stage::Ready { .. }) {
-            if Instant::now() >= self.deadline {
-                self.stage = Stage::Over;
-                return Poll::Ready(Err(expired_before_sending()));
-            }
-            self.enter();
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<I::Output>, Status>> {
+        if let Err(status) = self.enter() {
+            return Poll::Ready(Err(status));
         }
-        let handler = match &mut self.stage {
-            Stage::Running(handler) => handler,
-            _ => unreachable!("a call is not polled after it has ended"),
+        let Stage::Running(handler) = &mut self.stage else {
+            unreachable!("a call is not polled after it has ended");
         };
-        if let Poll::Ready(outcome) = handler.poll(cx) {
+        if let Poll::Ready(outcome) = I::poll(handler, cx) {
             self.stage = Stage::Over;
             return Poll::Ready(outcome);
         }
-        let deadline = self.deadline;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        std::task::ready!(timer.as_mut().poll(cx));
-        let executed = self.executed();
+        std::task::ready!(self.due.poll(cx));
         self.stage = Stage::Over;
-        let status = Status::deadline_exceeded("the deadline passed before the handler returned");
-        Poll::Ready(Err(status.with_executed(executed)))
+        Poll::Ready(Err(expired::<I>()))
     }
 
-    fn enter(&mut self) {
-        if let Stage::Ready { service, method, body, metadata } =
-            std::mem::replace(&mut self.stage, Stage::Over)
-        {
-            let received = Received { deadline: self.deadline, origin: Origin::InProcess };
-            let request = Request::received(body, received, metadata);
-            self.stage = Stage::Running(Handler::enter(&*service, method, request, self.deadline));
+    /// Enters the handler, if that has not been done.
+    fn enter(&mut self) -> Result<(), Status> {
+        if !matches!(self.stage, Stage::Ready { .. }) {
+            return Ok(());
         }
+        let ready = std::mem::replace(&mut self.stage, Stage::Over);
+        if self.due.is_over() {
+            return Err(expired_before_sending());
+        }
+        if let Stage::Ready { service, method, input, metadata } = ready {
+            let deadline = self.due.at();
+            let received = Received { deadline, origin: Origin::InProcess };
+            let request = Request::received(input, received, metadata);
+            self.stage = Stage::Running(I::enter(&*service, method, request, deadline));
+        }
+        Ok(())
     }
+}
 
-    fn executed(&self) -> Executed {
-        match self.stage {
-            Stage::Ready { .. } => Executed::No,
-            Stage::Running(_) | Stage::Over => Executed::Yes,
-        }
-    }
+fn expired<I: Input>() -> Status {
+    Status::deadline_exceeded(I::EXPIRED).with_executed(Executed::Yes)
+}
+
+fn cancelled(executed: Executed) -> Status {
+    Status::cancelled("the call was cancelled by its caller").with_executed(executed)
 }

@@ -1,14 +1,12 @@
 //! A call through a channel with an interceptor.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::time::{Instant, Sleep, sleep_until};
-
 use super::cancel::Flag;
 use super::channel::Channel;
+use super::due::Due;
 use super::stub::Client;
 use crate::interceptor::{self, Dynamic, Next, Payload, Ran, Rest, Side};
 use crate::proto::client::Outcome;
@@ -27,9 +25,7 @@ pub(super) struct Layer {
 pub(super) struct InterceptedCall {
     running: Option<BoxFuture<'static, interceptor::Outcome>>,
     ran: Arc<Ran>,
-    deadline: Instant,
-    /// Made only for calls that wait.
-    timer: Option<Pin<Box<Sleep>>>,
+    due: Due,
 }
 
 /// The call behind the interceptor.
@@ -57,7 +53,7 @@ impl Layer {
         let rest = Arc::new(Behind { client, method, cancel });
         let (next, ran) = Next::new(descriptor, Side::Client, rest);
         let running = Some(Arc::clone(&self.interceptor).run(request, next));
-        InterceptedCall { running, ran, deadline, timer: None }
+        InterceptedCall { running, ran, due: Due::new(deadline) }
     }
 }
 
@@ -89,9 +85,7 @@ impl InterceptedCall {
             Poll::Ready(Ok(response)) => Ok(response.map(Payload::into_body)),
             Poll::Ready(Err(status)) => Err(self.ran.status(status)),
             Poll::Pending => {
-                let deadline = self.deadline;
-                let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-                std::task::ready!(timer.as_mut().poll(cx));
+                std::task::ready!(self.due.poll(cx));
                 // Its end says whether the call behind was sent.
                 self.running = None;
                 let message = "the deadline passed before the call and its interceptors were done";

@@ -205,9 +205,9 @@ impl Client {
             Some(requests) => StreamInput::Stream(Box::new(InProcessRequests(requests))),
             None => StreamInput::Whole(body),
         };
-        let input = (input, options.take_metadata());
         let deadline = options.due(IN_PROCESS_TIMEOUT);
-        Ok(InProcessStreaming::new(Arc::clone(service), method, input, deadline))
+        let (service, metadata) = (Arc::clone(service), options.take_metadata());
+        Ok(InProcessStreaming::new(service, method, input, metadata, deadline))
     }
 
     fn remote<Req>(
