@@ -16,6 +16,7 @@ use verbwire_core::transport::{Flush, Transport};
 use verbwire_core::{Body, Channel, Request, Response, Server, Target};
 use verbwire_rdma::fabric::{Death, Fate, Profile};
 
+use crate::dying::at_each_of;
 use crate::pair::{
     Everything, Net, PROFILES, pattern, receive, receive_all, request, send, slot, step,
 };
@@ -134,19 +135,7 @@ async fn until_dead(net: &Net) {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_may_die_at_any_work_request() {
-    for profile in PROFILES {
-        for death in [Death::Host, Death::Process] {
-            for host in 0..2 {
-                for nth in (84..100).chain((110..250).step_by(23)) {
-                    let net = Net::new(profile, nth);
-                    net.hosts[host].kill_at(nth, death);
-                    until_dead(&net).await;
-                    assert_eq!(net.fabric.pending_fates(), 0, "nobody died");
-                    net.assert_clean();
-                }
-            }
-        }
-    }
+    at_each_of((84..100).chain((110..250).step_by(23)), Net::new, until_dead).await;
 }
 
 #[tokio::test(start_paused = true)]

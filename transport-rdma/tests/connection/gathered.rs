@@ -8,13 +8,12 @@ use tokio::time::{Instant, sleep};
 use verbwire_core::Request;
 use verbwire_core::message::Message;
 use verbwire_core::transport::{Flush, Transport};
-use verbwire_rdma::fabric::{Death, FabricConfig, Fate, Profile};
+use verbwire_rdma::fabric::{FabricConfig, Fate, Profile};
 use verbwire_rdma::nic::Capabilities;
 
+use crate::dying::{at_each_of, send_and_answer};
 use crate::faults::{drop_after, echo};
-use crate::pair::{
-    Net, PROFILES, drive, exact, pattern, receive, receive_all, request, send, slot,
-};
+use crate::pair::{Net, PROFILES, drive, exact, pattern, receive_all, request, send, slot};
 
 const BLOCK: usize = 4096;
 
@@ -195,46 +194,13 @@ async fn a_call_with_a_block_dropped_at_every_step_leaves_no_buffer_behind() {
     }
 }
 
-/// Blocks from one side, and what comes of them back, until one side dies; then both ends are retired.
+/// Blocks from one side, and what comes of them back, until one side dies.
 async fn until_dead(net: &Net) {
-    let (near, far) = net.pair().await;
-    let answering = {
-        let far = Arc::clone(&far);
-        tokio::spawn(async move {
-            while let Ok(messages) = receive(&far).await {
-                for message in messages {
-                    // A dead connection takes no answer.
-                    let _sent = send(&far, request(slot(&message), Bytes::new()), Flush::Now).await;
-                }
-            }
-        })
-    };
-    let driving = tokio::spawn(drive(Arc::clone(&near)));
-    for number in 0.. {
-        let block = allocated(net, number, BLOCK).await;
-        if send(&near, of(number, &[&block]), Flush::Now).await.is_err() {
-            break;
-        }
-    }
-    driving.await.expect("no panic");
-    near.retire().await;
-    far.retire().await;
-    answering.await.expect("no panic");
+    let block = async |number| of(number, &[&allocated(net, number, BLOCK).await]);
+    send_and_answer(net, block, |message| request(slot(&message), Bytes::new())).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_may_die_at_any_work_request_of_a_block() {
-    for profile in PROFILES {
-        for death in [Death::Host, Death::Process] {
-            for host in 0..2 {
-                for nth in 86..106 {
-                    let net = Net::new(profile, nth);
-                    net.hosts[host].kill_at(nth, death);
-                    until_dead(&net).await;
-                    assert_eq!(net.fabric.pending_fates(), 0, "nobody died");
-                    net.assert_clean();
-                }
-            }
-        }
-    }
+    at_each_of(86..106, Net::new, until_dead).await;
 }

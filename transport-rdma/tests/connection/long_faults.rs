@@ -6,13 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 use verbwire_core::Request;
+use verbwire_core::message::Message;
 use verbwire_core::transport::Flush;
-use verbwire_rdma::fabric::{Death, Profile};
+use verbwire_rdma::fabric::Profile;
 use verbwire_rdma::{Peers, RdmaConfig};
 
+use crate::dying::{at_each_of, send_and_answer};
 use crate::faults::{drop_after, echo};
 use crate::long::response;
-use crate::pair::{Net, PROFILES, drive, exact, pattern, receive, request, send, slot};
+use crate::pair::{Net, PROFILES, drive, exact, pattern, request, send, slot};
 
 fn trusting() -> RdmaConfig {
     let mut config = exact();
@@ -49,49 +51,16 @@ async fn a_long_call_dropped_at_every_step_leaves_all_memory_free_while_the_conn
     }
 }
 
-/// Long bodies both ways, until one side dies; then both ends are retired.
+/// Long bodies both ways, until one side dies.
 async fn until_dead(net: &Net) {
-    let (near, far) = net.pair().await;
-    let answering = {
-        let far = Arc::clone(&far);
-        tokio::spawn(async move {
-            while let Ok(messages) = receive(&far).await {
-                for message in messages {
-                    let answer = response(slot(&message), message.body.into_bytes());
-                    // A dead connection takes no answer.
-                    let _sent = send(&far, answer, Flush::Now).await;
-                }
-            }
-        })
-    };
-    let driving = tokio::spawn(drive(Arc::clone(&near)));
     let body = pattern(1, 300_000);
-    for number in 0.. {
-        if send(&near, request(number, body.clone()), Flush::Now).await.is_err() {
-            break;
-        }
-    }
-    driving.await.expect("no panic");
-    near.retire().await;
-    far.retire().await;
-    answering.await.expect("no panic");
+    let answer = |message: Message| response(slot(&message), message.body.into_bytes());
+    send_and_answer(net, async |number| request(number, body.clone()), answer).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_may_die_at_any_work_request_of_a_long_body() {
-    for profile in PROFILES {
-        for death in [Death::Host, Death::Process] {
-            for host in 0..2 {
-                for nth in 86..118 {
-                    let net = Net::new(profile, nth);
-                    net.hosts[host].kill_at(nth, death);
-                    until_dead(&net).await;
-                    assert_eq!(net.fabric.pending_fates(), 0, "nobody died");
-                    net.assert_clean();
-                }
-            }
-        }
-    }
+    at_each_of(86..118, Net::new, until_dead).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Connections over the software NIC, end to end.
 
 mod back_pressure;
+mod dying;
 mod ending;
 mod establishing;
 mod faults;

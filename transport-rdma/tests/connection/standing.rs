@@ -7,10 +7,12 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use verbwire_core::Request;
+use verbwire_core::message::Message;
 use verbwire_core::transport::{Flush, Transport};
-use verbwire_rdma::fabric::{Death, Profile};
+use verbwire_rdma::fabric::Profile;
 use verbwire_rdma::{Peers, RdmaConfig};
 
+use crate::dying::{at_each_of, send_and_answer};
 use crate::faults::{drop_after, echo};
 use crate::long::response;
 use crate::pair::{
@@ -293,47 +295,15 @@ async fn a_request_given_up_at_any_moment_closes_the_grant_that_it_had() {
     }
 }
 
-/// Long requests, each answered, until one side dies; then both ends are retired.
+/// Long requests, each answered, until one side dies.
 async fn until_dead(net: &Net) {
-    let (near, far) = net.pair().await;
-    let answering = {
-        let far = Arc::clone(&far);
-        tokio::spawn(async move {
-            while let Ok(messages) = receive(&far).await {
-                for message in messages {
-                    // A dead connection takes no answer.
-                    let _sent =
-                        send(&far, response(slot(&message), Bytes::new()), Flush::Now).await;
-                }
-            }
-        })
-    };
-    let driving = tokio::spawn(drive(Arc::clone(&near)));
     let body = pattern(1, 600_000);
-    for number in 0.. {
-        if send(&near, request(number, body.clone()), Flush::Now).await.is_err() {
-            break;
-        }
-    }
-    driving.await.expect("no panic");
-    near.retire().await;
-    far.retire().await;
-    answering.await.expect("no panic");
+    let answer = |message: Message| response(slot(&message), Bytes::new());
+    send_and_answer(net, async |number| request(number, body.clone()), answer).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_may_die_at_any_work_request_of_a_standing_grant() {
-    for profile in PROFILES {
-        for death in [Death::Host, Death::Process] {
-            for host in 0..2 {
-                for nth in 86..106 {
-                    let net = Net::with(profile, nth, [exact(), giving(2, Peers::Trusted)]);
-                    net.hosts[host].kill_at(nth, death);
-                    until_dead(&net).await;
-                    assert_eq!(net.fabric.pending_fates(), 0, "nobody died");
-                    net.assert_clean();
-                }
-            }
-        }
-    }
+    let net = |profile, nth| Net::with(profile, nth, [exact(), giving(2, Peers::Trusted)]);
+    at_each_of(86..106, net, until_dead).await;
 }
