@@ -7,76 +7,32 @@
 //!
 //! Long bodies come from and go to pools of the device, which all its connections share.
 
+mod counts;
 mod domains;
+mod lease;
+mod memory;
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use tokio::time::Instant;
-use verbwire_core::{Buffer, Error};
 
 use crate::config::{Peers, RdmaConfig};
 use crate::memory::{Domain, Lent, Pool, Slab};
 use crate::nic::{Access, Depths, MAX_SGE, Nic, NicError, Windows};
-use crate::pool::{Budget, Isolation, Landing, PoolSnapshot, Sources, Staging};
+use crate::pool::{Budget, Isolation, Landing, Sources, Staging};
 use crate::proto::grants::GrantLimits;
 use crate::reactor::{ReactorCounts, Reactors, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Desk;
 
 use domains::{Domains, landing_of_one, staging_of_one};
+use memory::attach_if;
 
-/// What all devices of a transport send from.
-pub(crate) struct Memory {
-    /// Registered memory, by address.
-    sources: Arc<Sources>,
-    /// What users allocate. A pool apart from the transport's own, so that users who hold all of it cannot keep replies
-    /// from going out.
-    users: Staging,
-    /// Of the devices that may be sending from it.
-    reactors: Mutex<Vec<Weak<Reactors>>>,
-}
-
-impl Memory {
-    /// Memory that grows where `reaper` runs work.
-    pub(crate) fn new(config: &RdmaConfig, reaper: &Arc<dyn Reaper>) -> Arc<Self> {
-        let sources = Sources::new();
-        let users = Staging::new(config.staging, Arc::clone(&sources), Arc::clone(reaper));
-        Arc::new(Self { sources, users, reactors: Mutex::default() })
-    }
-
-    /// A buffer of `len` zeroed bytes for a user, waited for until `deadline`. While it waits, memory that was sent comes
-    /// back as soon as it can.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the line.
-    pub(crate) async fn alloc(&self, len: usize, deadline: Instant) -> Result<Buffer, Error> {
-        let mut alloc = pin!(self.users.alloc(len, deadline));
-        let polled = poll_fn(|cx| Poll::Ready(alloc.as_mut().poll(cx))).await;
-        if let Poll::Ready(done) = polled {
-            return done;
-        }
-        let reactors: Vec<_> = self.reactors().iter().filter_map(Weak::upgrade).collect();
-        let _awaiting: Vec<_> = reactors.iter().map(|reactors| reactors.await_sends()).collect();
-        drop(reactors);
-        alloc.await
-    }
-
-    fn reactors(&self) -> MutexGuard<'_, Vec<Weak<Reactors>>> {
-        self.reactors.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The users' pool.
-    pub(crate) fn users(&self) -> &Staging {
-        &self.users
-    }
-}
+pub use counts::{BufferCounts, PoolCounts};
+pub(crate) use lease::Lease;
+pub(crate) use memory::Memory;
 
 /// A device with its slabs and reactors.
 pub(crate) struct Device {
@@ -110,58 +66,6 @@ struct Slabs {
     spare: Vec<Arc<Pool>>,
     /// Every slab, to be counted.
     all: Vec<Weak<Pool>>,
-}
-
-/// A transport's memory for long bodies, over all its devices, for tests and monitoring. When nothing is under way
-/// and no received message is held, none is in use.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PoolCounts {
-    /// What users have allocated. `copied_bytes` is 0.
-    pub users: PoolSnapshot,
-    /// Where the transport copies what it cannot send from where it lies. `copied_bytes` are these copies.
-    pub staging: PoolSnapshot,
-    /// Where peers write to. `copied_bytes` are copies of what untrusted peers have written.
-    pub landing: PoolSnapshot,
-    /// Bytes that peers may be writing now, as the bound on them counts.
-    pub granted_bytes: u64,
-    /// Bytes of segments from 4 KiB on that were copied into short messages, because they do not lie in registered memory
-    /// or are more than the device gathers.
-    pub eager_copied_bytes: u64,
-}
-
-/// Buffers of a transport's connections, for tests and monitoring.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BufferCounts {
-    /// Buffers in all slabs.
-    pub total: usize,
-    /// Buffers that nobody uses.
-    pub free: usize,
-    /// Buffers that were dropped while a NIC owned them; a healthy transport has none.
-    pub leaked: usize,
-}
-
-impl PoolCounts {
-    /// Adds the sums of pools that are gone. What was in use of them then is lost.
-    fn add_past(&mut self, past: &Self) {
-        for (sum, past) in [(&mut self.staging, &past.staging), (&mut self.landing, &past.landing)]
-        {
-            let PoolSnapshot { leaked_bytes, registrations, refusals, .. } = *past;
-            let PoolSnapshot { copied_bytes, zeroed_bytes, waits, timeouts, wait_time, .. } = *past;
-            sum.add(&PoolSnapshot {
-                leaked_bytes,
-                registrations,
-                refusals,
-                copied_bytes,
-                zeroed_bytes,
-                waits,
-                timeouts,
-                wait_time,
-                ..PoolSnapshot::default()
-            });
-        }
-        self.eager_copied_bytes += past.eager_copied_bytes;
-    }
 }
 
 impl Device {
@@ -435,61 +339,5 @@ fn isolation(peers: Peers, nic: &dyn Nic) -> Isolation {
             }
         },
         (Peers::Untrusted, Windows::Porous | Windows::No) => Isolation::None,
-    }
-}
-
-fn attach_if(
-    wanted: bool,
-    memory: &Arc<Memory>,
-    in_domain: (Domain, Arc<dyn Nic>),
-    reaper: &dyn Reaper,
-) -> watch::Receiver<()> {
-    match wanted {
-        true => attach(memory, in_domain, reaper),
-        false => watch::channel(()).1,
-    }
-}
-
-/// Registers the users' memory with a device, which takes a millisecond for each slab that is there.
-fn attach(
-    memory: &Arc<Memory>,
-    (domain, nic): (Domain, Arc<dyn Nic>),
-    reaper: &dyn Reaper,
-) -> watch::Receiver<()> {
-    let (attaching, attached) = watch::channel(());
-    let memory = Arc::clone(memory);
-    reaper.run(Box::new(move || {
-        if let Err(error) = memory.users.attach(domain, nic) {
-            tracing::warn!(%error, "a device refuses allocated memory: it is copied before it is sent");
-        }
-        drop(attaching);
-    }));
-    attached
-}
-
-/// A connection's slab. Dropped, it serves another connection if all its buffers are back.
-pub(crate) struct Lease {
-    pool: Arc<Pool>,
-    /// `None` only when `self` is about to drop.
-    device: Option<Arc<Device>>,
-    kept: usize,
-}
-
-impl Lease {
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let Some(device) = self.device.take() else { return };
-        if self.pool.free() == self.pool.slab().chunks() {
-            let mut slabs = device.slabs();
-            if slabs.spare.len() < self.kept {
-                slabs.spare.push(Arc::clone(&self.pool));
-            }
-        }
-        device.leave(self.kept);
     }
 }
