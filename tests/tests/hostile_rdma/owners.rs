@@ -7,7 +7,7 @@ use verbwire_tests::raw_rdma::{RawRdma, encode};
 
 use crate::end::{End, call, drive, request, send, while_driven};
 use crate::over_nics;
-use crate::site::{LONG_BODY, Over, Site};
+use crate::site::{LONG_BODY, Over, Site, assert_violations};
 use crate::writers::{grant_id, names};
 
 over_nics!(
@@ -57,13 +57,7 @@ async fn a_cts_that_nobody_asked_for_ends_the_connection(over: Over) {
             "more than 0 standing grants at a time",
         ),
     ];
-    let mut site = Site::new(over).await;
-    for (bytes, words) in &cases {
-        let (end, mut raw) = site.raw_client().await;
-        raw.send(bytes);
-        assert_eq!(site.violation(end).await, *words);
-    }
-    site.close_clean().await;
+    assert_violations(over, &cases).await;
 }
 
 async fn a_cts_must_be_as_long_as_asked_and_come_once(over: Over) {

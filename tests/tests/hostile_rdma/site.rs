@@ -307,3 +307,14 @@ async fn try_accept(listener: &mut dyn Listener, side: LocalSide) -> Result<End,
     let accepting = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
     Ok(accepting.handshake(side).await?.connection)
 }
+
+/// Each of these frames ends the connection that it comes on with these words; then all memory is back.
+pub(crate) async fn assert_violations(over: Over, cases: &[(Vec<u8>, &str)]) {
+    let mut site = Site::new(over).await;
+    for (frame, words) in cases {
+        let (end, mut raw) = site.raw_client().await;
+        raw.send(frame);
+        assert_eq!(site.violation(end).await, *words);
+    }
+    site.close_clean().await;
+}

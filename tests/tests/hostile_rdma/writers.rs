@@ -11,7 +11,7 @@ use verbwire_tests::raw_rdma::{RawRdma, encode, head, head_of, rts};
 
 use crate::end::{End, call, drive, receive_one, side, while_driven};
 use crate::over_nics;
-use crate::site::{LONG_BODY, Over, Site};
+use crate::site::{LONG_BODY, Over, Site, assert_violations};
 
 over_nics!(
     frames_about_what_never_was_end_the_connection,
@@ -77,13 +77,7 @@ async fn frames_about_what_never_was_end_the_connection(over: Over) {
             "ABORT for RTS 0, which was never sent",
         ),
     ];
-    let mut site = Site::new(over).await;
-    for (bytes, words) in &cases {
-        let (end, mut raw) = site.raw_client().await;
-        raw.send(bytes);
-        assert_eq!(site.violation(end).await, *words);
-    }
-    site.close_clean().await;
+    assert_violations(over, &cases).await;
 }
 
 async fn a_fin_must_be_the_first_of_its_grant_and_say_what_the_head_said(over: Over) {
