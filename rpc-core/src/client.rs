@@ -22,12 +22,14 @@ mod replies;
 mod streaming_call;
 mod stub;
 mod table;
+mod turn;
 
 pub use call::Call;
 pub use cancel::CancelHandle;
 pub use channel::Channel;
 pub use streaming_call::StreamingCall;
 pub use stub::Client;
+pub use turn::Turn;
 
 /// What the types promise to those who move them between tasks, checked when this compiles.
 const _: () = {

@@ -41,7 +41,7 @@ pub mod transport;
 pub mod wire;
 
 pub use buf::{Body, Buffer};
-pub use client::{Call, CancelHandle, Channel, StreamingCall};
+pub use client::{Call, CancelHandle, Channel, StreamingCall, Turn};
 pub use context::{Cancelled, spawn};
 pub use error::{Error, ErrorKind};
 pub use extensions::Extensions;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::buf::Buffer;
+use crate::client::Turn;
 use crate::context::{self, Cancelled};
 use crate::extensions::{self, Extensions};
 use crate::interceptor::Payload;
@@ -167,6 +168,16 @@ impl<T> Request<T> {
     /// The length of the reply, if one was set.
     pub fn expected_reply(&self) -> Option<u64> {
         self.expected_reply
+    }
+
+    /// Gives the call a turn that was waited for: see [`Channel::turn`](crate::Channel::turn). On another connection
+    /// it is worth nothing.
+    pub fn set_turn(&mut self, turn: Turn) {
+        self.extensions_mut().insert(turn);
+    }
+
+    pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        self.extensions.as_mut()?.remove()
     }
 
     /// What the caller says besides the message.

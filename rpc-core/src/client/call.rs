@@ -68,7 +68,7 @@ impl<Reply> Call<Reply> {
     }
 
     /// A status with the address that the call went to.
-    fn named(&self, status: Status) -> Status {
+    pub(super) fn named(&self, status: Status) -> Status {
         match &self.kind {
             Kind::Remote(call) => status.with_peer(call.peer()),
             Kind::Failed(_)

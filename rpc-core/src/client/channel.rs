@@ -1,6 +1,7 @@
 //! Where calls go.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use tokio::time::Instant;
 
 use super::driver::Driver;
 use super::intercepted::Layer;
-use super::link::Link;
+use super::link::{Link, Shared};
 use super::table::Table;
+use super::turn::Turn;
 use crate::buf::Buffer;
 use crate::config::ClientConfig;
 use crate::error::Error;
@@ -109,6 +111,32 @@ impl Channel {
             Way::Link(link) => link.memory_pressure(),
             Way::Intercepted(layer) => layer.channel.memory_pressure(),
             Way::InProcess(_) => PressureWatch::none(),
+        }
+    }
+
+    /// Waits until a call would not have to wait for its place on the connection, and keeps that place: until it is
+    /// given to a request, or dropped. In process there is nothing to wait for.
+    ///
+    /// Where the connection has ended nobody waits; the call says why it cannot begin.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue.
+    pub fn turn(&self) -> impl Future<Output = Turn> + Send + use<> {
+        let shared = self.shared().map(Arc::clone);
+        async move {
+            match shared {
+                Some(shared) => Turn::on(shared).await,
+                None => Turn::free(),
+            }
+        }
+    }
+
+    fn shared(&self) -> Option<&Arc<Shared>> {
+        match &self.0 {
+            Way::Link(link) => Some(link.shared()),
+            Way::Intercepted(layer) => layer.channel.shared(),
+            Way::InProcess(_) => None,
         }
     }
 

@@ -29,10 +29,10 @@ pub(super) struct InterceptedCall {
 }
 
 /// The call behind the interceptor.
-struct Behind {
-    client: Client,
-    method: usize,
-    cancel: Arc<Flag>,
+pub(super) struct Behind {
+    pub(super) client: Client,
+    pub(super) method: usize,
+    pub(super) cancel: Arc<Flag>,
 }
 
 impl Layer {
@@ -62,8 +62,10 @@ impl Rest for Behind {
         let request = request.map(Payload::into_body);
         let mut call = self.client.raw(self.method, request, Arc::clone(&self.cancel));
         Box::pin(async move {
-            let response = poll_fn(|cx| call.poll_outcome(cx)).await?;
-            Ok(response.map(Payload::from))
+            match poll_fn(|cx| call.poll_outcome(cx)).await {
+                Ok(response) => Ok(response.map(Payload::from)),
+                Err(status) => Err(call.named(status)),
+            }
         })
     }
 }

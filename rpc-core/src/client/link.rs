@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::methods::{MethodNumbers, ServiceNumbers};
 use super::replies::feed_request;
 use super::table::Table;
+use super::turn::Turn;
 use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, Head, Message, MethodId};
@@ -65,6 +66,8 @@ pub(super) struct Unsent {
     pub(super) expected_reply: Option<u64>,
     /// Boxed, so that calls without any stay short.
     pub(super) streams: Option<Box<NewStreams>>,
+    /// Taken before.
+    pub(super) turn: Option<Turn>,
 }
 
 /// The streams of a request that has not been handed to the transport.
@@ -239,10 +242,18 @@ impl Shared {
         Err(Status::unimplemented(message).with_executed(Executed::No))
     }
 
-    fn start(self: &Arc<Self>, unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
-        match self.free_slots.try_acquire() {
-            Ok(slot) => slot.forget(),
-            Err(_) => return Err(NotStarted::Wait(Box::new(unsent))),
+    /// Slots that the peer still allows.
+    pub(super) fn free_slots(&self) -> &Semaphore {
+        &self.free_slots
+    }
+
+    fn start(self: &Arc<Self>, mut unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
+        let has_slot = unsent.turn.take().is_some_and(|turn| turn.take_slot(self));
+        if !has_slot {
+            match self.free_slots.try_acquire() {
+                Ok(slot) => slot.forget(),
+                Err(_) => return Err(NotStarted::Wait(Box::new(unsent))),
+            }
         }
         let started = self.start_in_slot(unsent, waker);
         if started.is_err() {
@@ -256,7 +267,8 @@ impl Shared {
         unsent: Unsent,
         waker: &Waker,
     ) -> Result<CallId, NotStarted> {
-        let Unsent { method, path, body, metadata, deadline, expected_reply, streams } = unsent;
+        let Unsent { method, path, body, metadata, deadline, expected_reply, streams, turn: _ } =
+            unsent;
         let timeout = deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
             return Err(NotStarted::Failed(expired_before_sending()));
@@ -303,6 +315,7 @@ impl Shared {
                         deadline,
                         expected_reply,
                         streams,
+                        turn: None,
                     })),
                     SendError::Closed(cause) => NotStarted::Failed(cause.to_status(Executed::No)),
                 })

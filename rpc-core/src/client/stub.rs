@@ -7,14 +7,14 @@ use super::call::{Call, Kind};
 use super::cancel::Flag;
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
 use super::in_process::{InProcessCall, InProcessRequests, InProcessStreaming};
-use super::intercepted::Layer;
+use super::intercepted::{Behind, Layer};
 use super::link::{Link, NewStreams, Unsent};
 use super::methods::ServiceNumbers;
 use super::remote::RemoteCall;
 use super::streaming_call::{self, StreamingCall};
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
-use crate::interceptor::Payload;
+use crate::interceptor::{Next, Payload, Side};
 use crate::message::Form;
 use crate::metadata::MetadataMap;
 use crate::request::Request;
@@ -64,6 +64,16 @@ impl Client {
         self.begin(method, request, body, Some(cancel))
     }
 
+    /// A call of a unary method, by its index in the descriptor, as interceptors see it: its messages stay encoded.
+    ///
+    /// # Panics
+    ///
+    /// If the service has no such method.
+    pub fn next(&self, method: usize) -> Next {
+        let rest = Arc::new(Behind { client: self.clone(), method, cancel: Arc::default() });
+        Next::new(&self.service.methods[method], Side::Client, rest).0
+    }
+
     fn begin<Req, Rep>(
         &self,
         method: usize,
@@ -73,7 +83,7 @@ impl Client {
     ) -> Call<Rep> {
         let started = match &self.channel.0 {
             Way::Link(link) => {
-                let started = self.remote(link, method, &request, body);
+                let started = self.remote(link, method, &mut request, body);
                 started.map_err(|status| status.with_peer(link.path().peer))
             }
             Way::InProcess(service) => self.in_process(service, method, &mut request, body),
@@ -113,7 +123,7 @@ impl Client {
         let new = (Body::new(), Some(encode_all(requests)));
         let started = match &self.channel.0 {
             Way::Link(link) => {
-                self.streaming(link, method, &options, new, Form::Whole).map(Kind::Remote)
+                self.streaming(link, method, &mut options, new, Form::Whole).map(Kind::Remote)
             }
             Way::InProcess(service) => self
                 .in_process_streaming(service, method, &mut options, new)
@@ -166,7 +176,7 @@ impl Client {
     ) -> StreamingCall<Rep> {
         let started = match &self.channel.0 {
             Way::Link(link) => self
-                .streaming(link, method, &options, new, Form::Stream)
+                .streaming(link, method, &mut options, new, Form::Stream)
                 .map(streaming_call::Kind::Remote),
             Way::InProcess(service) => self
                 .in_process_streaming(service, method, &mut options, new)
@@ -181,7 +191,7 @@ impl Client {
         &self,
         link: &Arc<Link>,
         method: usize,
-        options: &Request<()>,
+        options: &mut Request<()>,
         (body, requests): (Body, Option<BodyStream>),
         replies: Form,
     ) -> Result<RemoteCall, Status> {
@@ -214,7 +224,7 @@ impl Client {
         &self,
         link: &Arc<Link>,
         method: usize,
-        request: &Request<Req>,
+        request: &mut Request<Req>,
         body: Body,
     ) -> Result<Kind, Status> {
         self.unsent(link, method, request, body, None).map(Kind::Remote)
@@ -224,7 +234,7 @@ impl Client {
         &self,
         link: &Arc<Link>,
         method: usize,
-        request: &Request<Req>,
+        request: &mut Request<Req>,
         body: Body,
         streams: Option<Box<NewStreams>>,
     ) -> Result<RemoteCall, Status> {
@@ -242,6 +252,7 @@ impl Client {
             deadline: request.due(link.default_timeout()),
             expected_reply: request.expected_reply().or(descriptor.expected_reply_size),
             streams,
+            turn: request.take_turn(),
         };
         Ok(RemoteCall::new(Arc::clone(link), unsent))
     }
