@@ -7,6 +7,7 @@ mod deadlines;
 mod inheritance;
 mod interceptors;
 mod interop;
+mod layers;
 mod metadata;
 mod overload;
 mod panics;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         sizes::CASES,
         inheritance::CASES,
         interceptors::CASES,
+        layers::CASES,
         metadata::CASES,
         overload::CASES,
         panics::CASES,

@@ -1,0 +1,99 @@
+//! tower's layers around the calls of verbwire's clients.
+//!
+//! * [`layer`]: a channel whose calls go through a tower layer, for generated clients.
+//! * [`TowerChannel`]: a channel as a tower service, the innermost one of such a stack.
+//! * [`TowerRequest`]: what services and layers see of a call: method, metadata, deadline, encoded message.
+//!
+//! tower's own timeout, limits, load shedding, buffer and retry know nothing of requests, so they work as they are:
+//!
+//! ```
+//! # use verbwire_core as verbwire;
+//! # use verbwire::service::{HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary};
+//! # use verbwire::{Body, Call, Channel, Request, Response, Status, client::Client};
+//! # static KV: ServiceDescriptor =
+//! #     ServiceDescriptor::new("kv.Kv", &[MethodDescriptor::new("Get", "/kv.Kv/Get").idempotent()]);
+//! # struct Kv;
+//! # impl Service for Kv {
+//! #     fn descriptor(&self) -> &'static ServiceDescriptor { &KV }
+//! #     fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
+//! #         unary(request, |key: Request<String>| async move {
+//! #             Ok(Response::new(format!("the value of {}", key.into_inner())))
+//! #         })
+//! #     }
+//! # }
+//! # struct KvClient(Client);
+//! # impl KvClient {
+//! #     fn new(channel: Channel) -> Self { Self(Client::new(channel, &KV)) }
+//! #     fn get(&self, key: &str) -> Call<String> { self.0.unary(0, Request::new(key.to_owned())) }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Status> {
+//! # let channel = Channel::in_process(Kv);
+//! use std::time::Duration;
+//! use tower::ServiceBuilder;
+//!
+//! // In this order: turn a call away when 64 are under way, and give each of the others a second.
+//! let layers = ServiceBuilder::new()
+//!     .load_shed()
+//!     .concurrency_limit(64)
+//!     .timeout(Duration::from_secs(1));
+//! let client = KvClient::new(verbwire_tower::layer(channel, layers));
+//! let value = client.get("a").await?;
+//! # assert_eq!(value.get_ref(), "the value of a");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Retries
+//!
+//! A policy of tower's `Retry` asks [`TowerRequest::may_repeat`] whether a call that failed may be made again; whether
+//! that is worth while it knows best itself.
+//!
+//! ```
+//! use std::future::{Ready, ready};
+//! use tower::retry::Policy;
+//! use verbwire_core::interceptor::Payload;
+//! use verbwire_core::{Code, Response, Status};
+//! use verbwire_tower::TowerRequest;
+//!
+//! /// At most this many more tries while the server cannot be reached.
+//! #[derive(Clone)]
+//! struct Again(u32);
+//!
+//! impl Policy<TowerRequest, Response<Payload>, Status> for Again {
+//!     type Future = Ready<()>;
+//!
+//!     fn retry(
+//!         &mut self,
+//!         request: &mut TowerRequest,
+//!         outcome: &mut Result<Response<Payload>, Status>,
+//!     ) -> Option<Self::Future> {
+//!         let status = outcome.as_ref().err()?;
+//!         let is_worth_it = status.code() == Code::Unavailable && request.may_repeat(status);
+//!         self.0 = self.0.checked_sub(is_worth_it.then_some(1)?)?;
+//!         Some(ready(()))
+//!     }
+//!
+//!     fn clone_request(&mut self, request: &TowerRequest) -> Option<TowerRequest> {
+//!         Some(request.clone())
+//!     }
+//! }
+//! # let _layers = tower::ServiceBuilder::new().retry(Again(3));
+//! ```
+//!
+//! # What it does not do
+//!
+//! The deadline of a call covers its layers: a call that waits in one ends in time. Calls of methods that have streams are
+//! refused with `Unimplemented`. Servers take [`Interceptor`](verbwire_core::interceptor::Interceptor)s and
+//! [`LoadLimits`](verbwire_core::server::LoadLimits), not tower's layers.
+
+#![forbid(unsafe_code)]
+
+mod channel;
+mod error;
+mod layer;
+mod request;
+
+pub use channel::{TowerCall, TowerChannel};
+pub use layer::layer;
+pub use request::TowerRequest;
