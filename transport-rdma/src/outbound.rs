@@ -135,16 +135,23 @@ impl Outbound {
         Self { queues, rendezvous, credits, slots, signal_from, waiting: Vec::new(), end: None }
     }
 
-    /// Stages a REQUEST with memory for its reply; gives back the memory if it is not needed.
+    /// Stages a REQUEST with memory for its reply; gives back the memory if it is not needed, or if the REQUEST cannot
+    /// say where it is.
+    ///
+    /// That is decided now and not when the REQUEST goes out: memory that its peer is not told of would be kept until the
+    /// reply is here, and the reply may be waiting for just that memory.
     pub(crate) fn push_offering(
         &mut self,
         outgoing: Outgoing,
         offer: Offer,
     ) -> (Result<(), SendError>, Option<Offer>) {
         let call = outgoing.message.head.call();
+        let has_room = self.queues.has_room_for_offer(&outgoing.message);
         let pushed = self.push(outgoing);
         match (call, &mut self.rendezvous) {
-            (Some(call), Some(rendezvous)) if pushed.is_ok() => {
+            (Some(call), Some(rendezvous))
+                if pushed.is_ok() && has_room && rendezvous.may_offer() =>
+            {
                 rendezvous.offer(call, offer);
                 (pushed, None)
             }

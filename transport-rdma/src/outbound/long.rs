@@ -216,17 +216,17 @@ impl Outbound {
         else {
             return frame;
         };
-        let (call, room) = (frame.header.call, self.queues.frame_len());
+        let call = frame.header.call;
         match frame.header.kind {
             Kind::Response => {
                 let unused = rendezvous.decline(call);
                 unused.into_iter().for_each(|unused| frame.decline(unused));
             }
-            Kind::Request if rendezvous.has_offers() && frame.len() + Frame::OFFER_LEN <= room => {
+            // There are offers for REQUESTs only that have room for them: see `push_offering`.
+            Kind::Request if rendezvous.has_offers() => {
                 let offer = rendezvous.advertise(call);
                 offer.into_iter().for_each(|grant| frame.offer(grant));
             }
-            // Nothing is said of it, and it comes back with the call.
             _ => {}
         }
         frame

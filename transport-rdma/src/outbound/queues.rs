@@ -95,11 +95,6 @@ impl Queues {
         }
     }
 
-    /// Longest frame.
-    pub(super) fn frame_len(&self) -> usize {
-        self.limits.frame
-    }
-
     /// Whether a message of this class is taken.
     pub(super) fn has_room_for(&self, class: Class) -> bool {
         let OutboundLimits { messages, bytes, .. } = self.limits;
@@ -116,6 +111,11 @@ impl Queues {
     /// Whether a message of any class is taken.
     pub(super) fn has_room(&self) -> bool {
         self.has_room_for(Class::Data) && self.has_room_for(Class::Control)
+    }
+
+    /// Whether the frame of a message has room for [an offer](Frame::offer).
+    pub(super) fn has_room_for_offer(&self, message: &Message) -> bool {
+        self.limits.len_of_first(message) + Frame::OFFER_LEN <= self.limits.frame
     }
 
     /// Queues a message.
@@ -322,10 +322,14 @@ impl Queues {
 }
 
 impl OutboundLimits {
+    /// Bytes of a message's frame, or of its first one.
+    fn len_of_first(&self, message: &Message) -> usize {
+        let body = if self.goes_in_pieces(message) { 0 } else { message.body.len() };
+        len_before_body(message) + body
+    }
+
     fn goes_in_pieces(&self, message: &Message) -> bool {
-        let head = head::header(&message.head);
-        let before = HEADER_LEN + usize::from(head.tlv_len) + message.metadata.len();
-        let len = message.body.len();
+        let (before, len) = (len_before_body(message), message.body.len());
         // GOAWAY has no call to which pieces could belong; its words were cut to fit.
         message.head.call().is_some() && (len > self.frame_body || before + len > self.frame)
     }
@@ -338,16 +342,21 @@ impl OutboundLimits {
             }
             _ => (false, 0),
         };
-        is_call && len > self.in_pieces && self.goes_in_pieces(message) && {
-            let head = head::header(&message.head);
-            let before = HEADER_LEN + usize::from(head.tlv_len) + message.metadata.len();
-            before + MAX_EXTRAS <= self.frame
-        }
+        is_call
+            && len > self.in_pieces
+            && self.goes_in_pieces(message)
+            && len_before_body(message) + MAX_EXTRAS <= self.frame
     }
 
     fn piece(&self) -> usize {
         self.frame_body.min(self.frame - HEADER_LEN)
     }
+}
+
+/// Bytes of a message's frame before its body, what it says of grants apart.
+fn len_before_body(message: &Message) -> usize {
+    let head = head::header(&message.head);
+    HEADER_LEN + usize::from(head.tlv_len) + message.metadata.len()
 }
 
 impl Unit {

@@ -61,6 +61,11 @@ impl Offer {
 }
 
 impl Rendezvous {
+    /// Whether the peer takes one more grant for a reply.
+    pub(crate) fn may_offer(&self) -> bool {
+        self.owner.may_advertise(self.offers.len())
+    }
+
     /// Keeps memory for the reply of a call until its REQUEST is posted.
     pub(crate) fn offer(&mut self, call: CallId, mut offer: Offer) {
         self.is_busy = true;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use verbwire_core::message::Message;
 use verbwire_core::transport::{Flush, Outgoing, SendHints, Transport};
 use verbwire_core::{Code, Executed, message::Head};
 use verbwire_rdma::Peers;
 
 use crate::pair::{
-    End, Net, Nothing, PROFILES, call, drive, exact, pattern, receive_all, request, send, slot,
+    End, Net, Nothing, PROFILES, call, drive, exact, pattern, receive, receive_all, request, send,
+    slot,
 };
 
 /// Writes that a run has carried, over both hosts.
@@ -150,7 +151,11 @@ async fn a_body_that_is_refused_is_not_written() {
 
 /// A REQUEST that says how long its reply will be.
 async fn ask(end: &End, slot: u32, len: u64) {
-    let message = request(slot, pattern(slot, 9));
+    ask_in(end, request(slot, pattern(slot, 9)), len);
+}
+
+/// The same with this message.
+fn ask_in(end: &End, message: Message, len: u64) {
     let hints = SendHints::flush(Flush::Now).expecting(Some(len));
     let sent = end.try_send(Outgoing { message, hints });
     assert!(sent.is_ok(), "there is room");
@@ -236,6 +241,44 @@ async fn an_advertised_grant_comes_back_when_its_call_is_given_up_at_any_moment(
     }
 }
 
+/// Found by the soak, seed 6066: the memory for the reply was kept until the call's end, and the reply waited for it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_offer_memory_keeps_none_from_its_reply() {
+    for profile in PROFILES {
+        let mut config = exact();
+        config.landing.size.longest = 1 << 20;
+        config.landing.size.cap = (1 << 20) + (16 << 10);
+        let net = Net::with(profile, 1, [config, exact()]);
+        let (near, far) = warm(&net).await;
+        let answering = {
+            let far = Arc::clone(&far);
+            tokio::spawn(async move {
+                while let Ok(messages) = receive(&far).await {
+                    for message in messages {
+                        let answer = response(slot(&message), pattern(1, 1 << 20));
+                        send(&far, answer, Flush::Now).await.expect("open");
+                    }
+                }
+            })
+        };
+        let mut asked = 0_usize;
+        // Up to the longest that fits a frame, and beyond.
+        let lens = (8192 - 32 - 60)..(8192 - 32 + 20);
+        for (number, len) in (1..).zip(lens.clone()) {
+            let before = net.hosts[0].counters().sends;
+            ask_in(&near, request(number, pattern(number, len)), 1 << 20);
+            let reply = timeout(Duration::from_secs(1), receive_all(&near, 1)).await;
+            let reply = reply.unwrap_or_else(|_| panic!("{len} bytes over {profile:?}: no reply"));
+            assert!(reply[0].body.len() == 1 << 20);
+            let (frames, sent) = (len.div_ceil(8192 - 32), net.hosts[0].counters().sends - before);
+            asked += usize::from(sent > frames as u64);
+        }
+        assert!(0 < asked && asked < lens.len(), "{asked} replies had to ask for memory");
+        net.close([&near, &far]).await;
+        answering.await.expect("no panic");
+    }
+}
+
 /// Found by the soak, seed 3209: such a body, while another was being written, was asked for when it was given up, and
 /// never left the desk.
 #[tokio::test(start_paused = true)]
@@ -262,7 +305,7 @@ async fn a_body_that_is_taken_back_before_anybody_looks_takes_no_turn_from_other
         }
         let late = tokio::spawn(drive(Arc::clone(&far)));
         send(&other, request(3, pattern(3, 1 << 20)), Flush::Now).await.expect("open");
-        let received = tokio::time::timeout(Duration::from_secs(5), receiving).await;
+        let received = timeout(Duration::from_secs(5), receiving).await;
         let received = received.expect("it is its turn").expect("no panic");
         assert_eq!(received.iter().map(slot).collect::<Vec<_>>(), [2, 3]);
         drop(received);

@@ -274,6 +274,14 @@ impl<R> Owner<R> {
         Ok(id)
     }
 
+    /// Whether the peer takes one more advertised grant when so many go out before. One that is revoked counts until it is
+    /// closed.
+    pub fn may_advertise(&self, before: usize) -> bool {
+        let is_reply = |given: &Given<R>| matches!(given.purpose, Purpose::Reply(_));
+        let open = self.grants.iter().filter(|(_, given)| is_reply(given)).count();
+        open + before < self.limits.advertised
+    }
+
     /// Gives a region for the reply of `call`, of at most `len` bytes. The grant goes out with the REQUEST,
     /// which is being posted: from now on the peer may write.
     ///
@@ -287,9 +295,7 @@ impl<R> Owner<R> {
         region: R,
         place: Place,
     ) -> Result<Grant, R> {
-        let is_reply = |given: &Given<R>| matches!(given.purpose, Purpose::Reply(_));
-        let open = self.grants.iter().filter(|(_, given)| is_reply(given)).count();
-        if open >= self.limits.advertised {
+        if !self.may_advertise(0) {
             return Err(region);
         }
         let (purpose, state) = (Purpose::Reply(call), State::Open);

@@ -130,7 +130,9 @@ fn advertised_grants_are_bounded_and_closed_by_a_response_without_a_body() {
     let mut owner = Owner::new(LIMITS);
     let first = owner.advertise(CALL, len(100), 'a', place('a')).expect("the first");
     assert_eq!(first.len, 4196);
+    assert!(owner.may_advertise(0) && !owner.may_advertise(1), "one more");
     owner.advertise(CALL, len(100), 'b', place('b')).expect("the second");
+    assert!(!owner.may_advertise(0));
     assert_eq!(owner.advertise(CALL, len(100), 'c', place('c')), Err('c'));
     owner.handle_unused(first.id).expect("it is open");
     assert_eq!(released(&mut owner), [('a', Proof::AbortAck)]);
