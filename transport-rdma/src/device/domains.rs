@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Device, PoolCounts};
 use crate::config::RdmaConfig;
 use crate::nic::NicError;
-use crate::pool::{Budget, PoolSize};
+use crate::pool::{Budget, Landing, PoolSize};
 use crate::reaper::Reaper;
 
 /// How long slabs of landing memory are in a domain: a few of the shortest regions, since most peers send little.
@@ -97,8 +97,7 @@ impl Device {
             return Ok(Arc::clone(free));
         }
         let attached = list.devices.iter().filter(|device| device.is_attached).count();
-        let budget =
-            list.budget.get_or_insert_with(|| Budget::new(config.landing.size.cap)).clone();
+        let budget = list.budget.get_or_insert_with(|| Landing::budget(&config.landing)).clone();
         let nic = self.nic.own_domain()?;
         let is_attached = attached < config.attached_domains;
         let device = Arc::new(Self::apart(self, nic, &budget, is_attached, (config, reaper)));

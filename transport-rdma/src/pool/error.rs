@@ -68,6 +68,17 @@ pub enum Shortage {
         /// What it said.
         reason: NicError,
     },
+    /// The memory that pools of several protection domains have together.
+    #[error(
+        "{in_use} of the {limit} bytes that untrusted peers with a protection domain each have together are in use: \
+         raise landing.size.cap, or send less at a time"
+    )]
+    Shared {
+        /// Bytes of all their slabs.
+        in_use: usize,
+        /// Most bytes.
+        limit: usize,
+    },
     /// Received messages that this process holds.
     #[error(
         "messages that were received and are still held pin {pinned} bytes, the budget is {budget}: \

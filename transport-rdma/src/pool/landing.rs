@@ -13,8 +13,8 @@ mod region;
 mod window;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -126,7 +126,7 @@ impl Landing {
         sources: Arc<Sources>,
         reaper: Arc<dyn Reaper>,
     ) -> Self {
-        Self::with_access(config, (domain, nic), Access::RemoteWrite, (sources, reaper))
+        Self::with_access(config, (domain, nic), (Access::RemoteWrite, None), (sources, reaper))
     }
 
     /// The same; its slabs count in `budget`, with those of others.
@@ -137,12 +137,14 @@ impl Landing {
         sources: Arc<Sources>,
         reaper: Arc<dyn Reaper>,
     ) -> Self {
-        let landing = Self::new(config, in_domain, sources, reaper);
-        let store = &landing.shared.store;
-        store.registrar.keep_within(budget);
-        let store: Weak<Store<Region>> = Arc::downgrade(store);
-        budget.join(store);
-        landing
+        let budget = Some(Arc::clone(budget));
+        Self::with_access(config, in_domain, (Access::RemoteWrite, budget), (sources, reaper))
+    }
+
+    /// What pools with these settings have together, if they share a budget: the cap, which holds one of the longest
+    /// regions at least.
+    pub fn budget(config: &LandingConfig) -> Arc<Budget> {
+        Budget::new(config.size.cap.max(classes(config).longest()))
     }
 
     /// The same, where a peer reaches a region only through a window that is bound for its grant
@@ -153,24 +155,24 @@ impl Landing {
         sources: Arc<Sources>,
         reaper: Arc<dyn Reaper>,
     ) -> Self {
-        Self::with_access(config, (domain, nic), Access::Windows, (sources, reaper))
+        Self::with_access(config, (domain, nic), (Access::Windows, None), (sources, reaper))
     }
 
     fn with_access(
         config: LandingConfig,
         (domain, nic): (Domain, Arc<dyn Nic>),
-        access: Access,
+        (access, shared): (Access, Option<Arc<Budget>>),
         (sources, reaper): (Arc<Sources>, Arc<dyn Reaper>),
     ) -> Self {
         let windows = (access == Access::Windows).then(|| Arc::clone(&nic));
-        let longest = config.size.longest.saturating_add(SLACK);
-        let classes = Classes::new(SHORTEST, HEAD + SLACK, longest);
+        let classes = classes(&config);
         let PoolSize { cap, slab_len, .. } = config.size;
         let pinned = config.pinned_budget.max(1);
         let registrar = Registrar::new(access, sources);
         registrar.attach(domain, nic).expect("there is no slab yet that could be refused");
         let quarantine_cap = config.quarantine_cap.max(classes.longest());
-        let store = Store::new(classes, Limits { cap, slab_len, pinned }, registrar, reaper);
+        let limits = Limits { cap, slab_len, pinned };
+        let store = Store::new(classes, limits, registrar, reaper, shared);
         let (gauge, copied_out) = (Gauge::new(pinned), Arc::default());
         let shared = Shared { store, domain, quarantine_cap, gauge, copied_out, windows };
         Self { shared: Arc::new(shared) }
@@ -246,6 +248,11 @@ impl Landing {
         snapshot.copied_bytes += self.shared.copied_out.load(Ordering::Relaxed);
         snapshot
     }
+}
+
+/// Lengths of regions.
+fn classes(config: &LandingConfig) -> Classes {
+    Classes::new(SHORTEST, HEAD + SLACK, config.size.longest.saturating_add(SLACK))
 }
 
 impl Drop for Landing {

@@ -5,9 +5,8 @@
 //! domain, registers with what is there; nothing is registered per call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::budget::Budget;
 use super::sources::Sources;
 use crate::memory::{Domain, Poison, Pool, Slab};
 use crate::nic::{Access, Nic, NicError};
@@ -18,8 +17,6 @@ pub(super) struct Registrar {
     sources: Arc<Sources>,
     known: Mutex<Known>,
     registrations: AtomicU64,
-    /// Bounds the slabs of several pools together.
-    budget: OnceLock<Arc<Budget>>,
 }
 
 #[derive(Default)]
@@ -31,12 +28,7 @@ struct Known {
 impl Registrar {
     pub(super) fn new(access: Access, sources: Arc<Sources>) -> Self {
         let (known, registrations) = (Mutex::default(), AtomicU64::new(0));
-        Self { access, sources, known, registrations, budget: OnceLock::new() }
-    }
-
-    /// Slabs count in `budget` from now on.
-    pub(super) fn keep_within(&self, budget: &Arc<Budget>) {
-        let _second = self.budget.set(Arc::clone(budget));
+        Self { access, sources, known, registrations }
     }
 
     pub(super) fn sources(&self) -> &Arc<Sources> {
@@ -53,16 +45,11 @@ impl Registrar {
     ///
     /// There is no memory, or a device refuses to register it; then nothing is left of the slab.
     pub(super) fn make(&self, chunk_len: usize, chunks: usize) -> Result<Arc<Pool>, NicError> {
-        let pool = match self.budget.get() {
-            Some(budget) => budget.slab(chunk_len, chunks)?,
-            None => {
-                let slab = Slab::try_new(chunk_len, chunks).map_err(|error| NicError {
-                    verb: "allocating a slab",
-                    reason: format!("{error}: lower the pool's cap"),
-                })?;
-                Pool::new(slab, Poison::Off)
-            }
-        };
+        let slab = Slab::try_new(chunk_len, chunks).map_err(|error| NicError {
+            verb: "allocating a slab",
+            reason: format!("{error}: lower the pool's cap"),
+        })?;
+        let pool = Pool::new(slab, Poison::Off);
         let slab = pool.slab();
         // Domains may come while one registers, so look until there is none that is missing.
         while let Some(missing) = self.admit(slab) {

@@ -48,7 +48,7 @@ impl Staging {
     ) -> Self {
         let limits = Limits { cap: size.cap, slab_len: size.slab_len, pinned: usize::MAX };
         let registrar = Registrar::new(Access::Local, sources);
-        Self { store: Store::new(classes, limits, registrar, reaper) }
+        Self { store: Store::new(classes, limits, registrar, reaper, None) }
     }
 
     /// Registers the pool's memory with a protection domain, also what is to come, so that queue pairs of that domain

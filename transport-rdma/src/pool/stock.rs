@@ -52,6 +52,19 @@ pub(super) enum Refused<W> {
     Final(Vec<W>),
 }
 
+/// What is to be done for the one who has waited longest.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Plan<B> {
+    /// Nobody waits, or only for what must come back to this stock.
+    Nothing,
+    /// A slab is being made.
+    Making,
+    /// The stock may grow, and has no room for that.
+    NoRoom,
+    /// A slab is to be made, when these buffers of idle ones are given up.
+    Make(Order, Vec<B>),
+}
+
 /// What must hold over all classes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -165,30 +178,35 @@ impl<B, W> Stock<B, W> {
         Some((waiter, place, chunk))
     }
 
-    /// The slab that is to be made now, and the buffers of the slabs that must be given up before.
-    pub(super) fn plan(&mut self) -> Option<(Order, Vec<B>)> {
-        if self.waiting == 0 || self.order.is_some() || self.is_held_up() {
-            return None;
+    /// What is to be made now, of at most `room` bytes.
+    pub(super) fn plan(&mut self, room: usize) -> Plan<B> {
+        if self.order.is_some() {
+            return Plan::Making;
         }
-        let class = self.longest_waiting(|_| true)?;
+        let Some(class) = self.longest_waiting(|_| true).filter(|_| !self.is_held_up()) else {
+            return Plan::Nothing;
+        };
         let chunk_len = self.classes.lens()[class.0];
         let idle: usize = self.idle_slabs().map(|(_, bytes)| bytes).sum();
         if self.bytes - idle + chunk_len > self.limit {
-            return None;
+            return Plan::Nothing;
+        }
+        if chunk_len > room {
+            return Plan::NoRoom;
         }
         let mut given_up = Vec::new();
         while self.bytes + chunk_len > self.limit {
-            let (place, _) = self.idle_slabs().next()?;
+            let Some((place, _)) = self.idle_slabs().next() else { return Plan::Nothing };
             given_up.extend(self.give_up(place));
         }
-        let room = (self.limit - self.bytes) / chunk_len;
+        let room = room.min(self.limit - self.bytes) / chunk_len;
         let chunks = (self.limits.slab_len / chunk_len).clamp(1, room);
         let place = Place { class, slab: SlabNumber(self.slabs) };
         self.slabs += 1;
         let order = Order { place, chunk_len, chunks };
         self.bytes += order.bytes();
         self.order = Some(order);
-        Some((order, given_up))
+        Plan::Make(order, given_up)
     }
 
     /// The slab of `order` is made; these are its buffers.
@@ -234,6 +252,16 @@ impl<B, W> Stock<B, W> {
     /// A received message was dropped that held so many bytes.
     pub(super) fn unpin(&mut self, bytes: usize) {
         self.pinned -= bytes;
+    }
+
+    /// Whether there are slabs of which every buffer is free.
+    pub(super) fn has_idle(&self) -> bool {
+        self.idle_slabs().next().is_some()
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Gives up every idle slab; its buffers.

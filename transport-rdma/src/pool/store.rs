@@ -6,8 +6,11 @@
 //!
 //! Slabs are made where the reaper runs work, since registering takes milliseconds. Nothing is handed over, dropped
 //! or registered while the lock is held.
+//!
+//! A pool that shares a [`Budget`] hands out and grows in its turns only, as long as any pool waits (`shared`).
 
 mod held;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +23,12 @@ use tokio::time::{Instant, timeout_at};
 use verbwire_core::{Error, ErrorKind};
 
 use super::PoolSnapshot;
-use super::budget::Idle;
+use super::budget::Budget;
 use super::classes::{Class, Classes};
 use super::counts::Counts;
 use super::error::{PoolError, Shortage};
 use super::registrar::Registrar;
-use super::stock::{Limits, Order, Place, Refused, Stock, Ticket};
+use super::stock::{Limits, Order, Place, Plan, Refused, Stock, Ticket};
 use crate::memory::CpuBuf;
 use crate::nic::NicError;
 use crate::reaper::Reaper;
@@ -55,7 +58,10 @@ pub(super) struct Store<B: Chunk> {
     pub(super) registrar: Registrar,
     reaper: Arc<dyn Reaper>,
     pub(super) counts: Counts,
-    budget: usize,
+    /// See [`Limits::pinned`].
+    pinned_budget: usize,
+    /// What bounds its slabs together with those of others.
+    shared: Option<Arc<Budget>>,
 }
 
 struct State<B: Chunk> {
@@ -86,11 +92,15 @@ impl<B: Chunk> Store<B> {
         limits: Limits,
         registrar: Registrar,
         reaper: Arc<dyn Reaper>,
+        shared: Option<Arc<Budget>>,
     ) -> Arc<Self> {
         let stock = Stock::new(classes, limits);
         let state = Mutex::new(State { stock, refused: None, closed: None });
-        let (counts, budget) = (Counts::default(), limits.pinned);
-        Arc::new(Self { state, registrar, reaper, counts, budget })
+        let (counts, pinned_budget) = (Counts::default(), limits.pinned);
+        let store = Self { state, registrar, reaper, counts, pinned_budget, shared };
+        let store = Arc::new(store);
+        store.join();
+        store
     }
 
     /// A buffer that is free now; rather one that is `wanted`.
@@ -105,7 +115,7 @@ impl<B: Chunk> Store<B> {
     ) -> Result<Option<Held<B>>, PoolError> {
         let mut state = self.lock();
         let class = state.class_for(len)?;
-        let taken = state.stock.take(class, wanted);
+        let taken = if self.has_line() { None } else { state.stock.take(class, wanted) };
         drop(state);
         Ok(taken.map(|(place, chunk)| self.hold(place, chunk)))
     }
@@ -118,7 +128,9 @@ impl<B: Chunk> Store<B> {
     ) -> Result<Asked<B>, PoolError> {
         let mut state = self.lock();
         let class = state.class_for(len)?;
-        if let Some((place, chunk)) = state.stock.take(class, wanted) {
+        if !self.has_line()
+            && let Some((place, chunk)) = state.stock.take(class, wanted)
+        {
             drop(state);
             return Ok(Asked::Served(self.hold(place, chunk)));
         }
@@ -128,7 +140,7 @@ impl<B: Chunk> Store<B> {
         drop(state);
         self.counts.waits.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting::new(receiver, (class, ticket), Arc::clone(self));
-        self.grow();
+        self.settle();
         Ok(Asked::Waiting(waiting))
     }
 
@@ -155,10 +167,11 @@ impl<B: Chunk> Store<B> {
         served
     }
 
-    fn shortage(&self) -> Shortage {
+    fn shortage(self: &Arc<Self>) -> Shortage {
+        let shared = self.shared_shortage();
         let state = self.lock();
         let refused = state.refused.as_ref().map(|(_, reason)| reason.clone());
-        Shortage::of(state.stock.amounts(), self.budget, refused)
+        shared.unwrap_or_else(|| Shortage::of(state.stock.amounts(), self.pinned_budget, refused))
     }
 
     fn hold(self: &Arc<Self>, place: Place, chunk: B) -> Held<B> {
@@ -170,7 +183,10 @@ impl<B: Chunk> Store<B> {
         match returned {
             Ok(()) => self.settle(),
             // The pool is closed: the slab goes with its last buffer, and not under the lock.
-            Err(chunk) => drop(chunk),
+            Err(chunk) => {
+                drop(chunk);
+                self.give_turns();
+            }
         }
     }
 
@@ -188,14 +204,26 @@ impl<B: Chunk> Store<B> {
         self.lock().stock.pin(bytes);
     }
 
-    /// Serves those who wait, as far as there are buffers, and has a slab made for the next.
+    /// Serves those who wait, as far as there are buffers, and has a slab made for the next; in its turn, where the pool
+    /// shares a budget.
     fn settle(self: &Arc<Self>) {
+        if self.shared.is_some() {
+            self.settle_in_turn();
+        } else {
+            self.serve();
+            self.grow(usize::MAX);
+        }
+    }
+
+    /// Serves those who wait, as far as there are buffers; how many.
+    fn serve(self: &Arc<Self>) -> usize {
+        let mut count = 0;
         loop {
             let served = self.lock().stock.serve();
-            let Some((waiter, place, chunk)) = served else { break };
+            let Some((waiter, place, chunk)) = served else { return count };
             self.hand_over(waiter, place, chunk);
+            count += 1;
         }
-        self.grow();
     }
 
     fn hand_over(self: &Arc<Self>, waiter: Waiter<B>, place: Place, chunk: B) {
@@ -205,17 +233,24 @@ impl<B: Chunk> Store<B> {
         drop(returned);
     }
 
-    fn grow(self: &Arc<Self>) {
+    /// Has a slab of at most `room` bytes made, if one is needed. Says what was planned, without its buffers.
+    fn grow(self: &Arc<Self>, room: usize) -> Plan<()> {
         let mut state = self.lock();
-        let planned = if state.closed.is_some() { None } else { state.stock.plan() };
+        let planned = if state.closed.is_some() { Plan::Nothing } else { state.stock.plan(room) };
         drop(state);
-        let Some((order, given_up)) = planned else { return };
+        let (order, given_up) = match planned {
+            Plan::Make(order, given_up) => (order, given_up),
+            Plan::Making => return Plan::Making,
+            Plan::NoRoom => return Plan::NoRoom,
+            Plan::Nothing => return Plan::Nothing,
+        };
         let store = Arc::clone(self);
         self.reaper.run(Box::new(move || {
             // Deregistered and freed first: the new slab needs its room.
             drop(given_up);
             store.carry_out(order);
         }));
+        Plan::Making
     }
 
     /// Makes the slab of an order, or a smaller one.
@@ -223,6 +258,7 @@ impl<B: Chunk> Store<B> {
         loop {
             match self.registrar.make(order.chunk_len, order.chunks) {
                 Ok(pool) => {
+                    self.shared.iter().for_each(|shared| shared.count(pool.slab()));
                     let free = std::iter::from_fn(|| pool.take()).map(B::fresh).collect();
                     let unwanted = self.lock().grown(order, free);
                     drop(unwanted);
@@ -234,7 +270,7 @@ impl<B: Chunk> Store<B> {
                 },
             }
         }
-        self.settle();
+        self.made();
     }
 
     fn refused(&self, order: Order, reason: &NicError) -> Option<Order> {
@@ -259,6 +295,7 @@ impl<B: Chunk> Store<B> {
     pub(super) fn trim(&self) {
         let given_up = self.lock().stock.trim();
         drop(given_up);
+        self.give_turns();
     }
 
     /// Ends the pool: who waits is told `cause`, registrations end, memory stays as long as somebody holds it.
@@ -277,6 +314,7 @@ impl<B: Chunk> Store<B> {
         }
         drop(free);
         self.registrar.close();
+        self.give_turns();
     }
 
     pub(super) fn snapshot(&self) -> PoolSnapshot {
@@ -291,12 +329,6 @@ impl<B: Chunk> Store<B> {
 
     fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<B: Chunk> Idle for Store<B> {
-    fn give_up_idle(&self) {
-        self.trim();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pools over a device that only registers.
 
 mod landing;
+mod shared;
 mod staging;
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

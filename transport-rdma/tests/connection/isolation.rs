@@ -95,3 +95,43 @@ async fn a_device_that_refuses_to_bind_says_so_and_later_peers_do_without() {
     net.close([&near, &far]).await;
     driver.await.expect("no panic");
 }
+
+/// Once they were refused as soon as it was in use.
+#[tokio::test(start_paused = true)]
+async fn untrusted_peers_wait_in_turns_for_the_memory_that_they_have_together() {
+    for profile in [Profile::Rxe, Profile::Siw] {
+        let mut config = exact();
+        config.landing.size.longest = 1 << 20;
+        config.landing.size.cap = (1 << 20) + 4096;
+        let net = Net::with(profile, 1, [exact(), config]);
+        let mut ends = Vec::new();
+        let mut receiving = Vec::new();
+        for _ in 0..4 {
+            let (near, far) = net.pair().await;
+            let end = Arc::clone(&far);
+            receiving.push(tokio::spawn(async move { receive_all(&end, 3).await }));
+            ends.push((tokio::spawn(drive(Arc::clone(&near))), near, far));
+        }
+        for number in 0..3 {
+            for (at, (_, near, _)) in (0..).zip(&ends) {
+                let slot = 10 * at + number;
+                send(near, request(slot, pattern(slot, 1 << 20)), Flush::Now).await.expect("open");
+            }
+        }
+        for (at, received) in (0..).zip(receiving) {
+            for message in received.await.expect("no panic") {
+                let slot = crate::pair::slot(&message);
+                assert_eq!(slot / 10, at);
+                assert!(message.body.into_bytes() == pattern(slot, 1 << 20), "{profile:?}");
+            }
+        }
+        let landing = net.transports[1].pools().landing;
+        assert!(landing.waits > 0 && landing.slab_bytes <= (1 << 20) + 4096, "{landing:?}");
+        for (driver, near, far) in ends {
+            near.retire().await;
+            far.retire().await;
+            driver.await.expect("no panic");
+        }
+        net.assert_clean();
+    }
+}

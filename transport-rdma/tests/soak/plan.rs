@@ -122,14 +122,11 @@ impl Plan {
         let calls = (0..calls).map(|number| call(rng, number, (clients, servers), max_message));
         let mut calls: Vec<_> = calls.collect();
         if weather == Weather::Fair {
-            let patient = rng.bool();
-            if patient {
+            if rng.bool() {
                 nobody_gives_up(&mut calls);
+            } else {
+                client_configs.iter_mut().chain(&mut server_configs).for_each(make_room);
             }
-            let configs = client_configs.iter_mut().chain(&mut server_configs);
-            configs
-                .filter(|config| !patient || config.peers == Peers::Untrusted)
-                .for_each(make_room);
         }
         let deaths = match weather {
             Weather::Deadly => {
@@ -151,8 +148,8 @@ impl Plan {
     }
 }
 
-/// Two limits fail calls by nobody's fault: a connection ends where more than the cap is in quarantine, and untrusted peers
-/// with protection domains of their own are refused what their common budget of landing memory has no room for.
+/// Where callers give up, little memory fails calls by nobody's fault: a connection ends where more than the cap is in
+/// quarantine, and a short deadline is not enough to wait for memory.
 fn make_room(config: &mut RdmaConfig) {
     config.landing.size.cap = 256 * MIB;
     config.landing.quarantine_cap = 64 * MIB;

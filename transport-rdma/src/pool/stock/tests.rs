@@ -147,7 +147,7 @@ impl Rig {
             assert!(before.is_none_or(|(other, _)| *other > waiter), "{waiter} was overtaken");
             self.model.taken.push((place, chunk));
         }
-        if let Some((order, _given_up)) = self.stock.plan() {
+        if let Plan::Make(order, _given_up) = self.stock.plan(usize::MAX) {
             assert!(self.model.order.is_none(), "one at a time");
             self.model.order = Some(order);
         }
@@ -267,7 +267,7 @@ fn a_refused_slab_is_halved_and_a_refused_buffer_lowers_the_limit() {
     let limits = Limits { cap: 64 * PAGE, slab_len: 8 * PAGE, pinned: usize::MAX };
     let mut stock: Stock<Chunk, u32> = Stock::new(classes, limits);
     stock.wait(Class(0), 1);
-    let (mut order, _) = stock.plan().expect("somebody waits");
+    let Plan::Make(mut order, _) = stock.plan(usize::MAX) else { panic!("somebody waits") };
     for chunks in [8, 4, 2] {
         assert_eq!(order.chunks, chunks);
         let Refused::Again(smaller) = stock.refused(order) else {

@@ -6,7 +6,7 @@ use crate::reaper::InPlace;
 fn store() -> Arc<Store<CpuBuf>> {
     let limits = Limits { cap: 4096, slab_len: 4096, pinned: usize::MAX };
     let registrar = Registrar::new(Access::Local, Sources::new());
-    Store::new(Classes::new(4096, 0, 4096), limits, registrar, Arc::new(InPlace))
+    Store::new(Classes::new(4096, 0, 4096), limits, registrar, Arc::new(InPlace), None)
 }
 
 fn wait(store: &Arc<Store<CpuBuf>>) -> Waiting<CpuBuf> {
