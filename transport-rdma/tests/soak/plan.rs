@@ -148,8 +148,8 @@ impl Plan {
     }
 }
 
-/// Where callers give up, little memory fails calls by nobody's fault: a connection ends where more than the cap is in
-/// quarantine, and a short deadline is not enough to wait for memory.
+/// Where callers give up, one limit fails calls by nobody's fault: a connection ends where more than a quarter of its pool, or
+/// the cap of all, is in quarantine.
 fn make_room(config: &mut RdmaConfig) {
     config.landing.size.cap = 256 * MIB;
     config.landing.quarantine_cap = 64 * MIB;
