@@ -21,6 +21,7 @@ use futures_core::Stream;
 
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
+use crate::metadata::MetadataMap;
 use crate::request::Request;
 use crate::status::{Executed, Status};
 
@@ -28,13 +29,16 @@ pub(crate) use feed::{Fed, Outlet, feed, send};
 pub(crate) use guarded::{Guarded, panic_message};
 pub(crate) use window::WindowPost;
 
-/// Encoded messages that a side sends, or the status that ends them.
-pub type BodyStream = Pin<Box<dyn Stream<Item = Result<Body, Status>> + Send>>;
-
-/// Where encoded messages come from. Not polled again after its end or an error; dropping it says that nobody reads.
+/// Encoded messages: those that a side sends, or those that it receives. Not polled again after the end or an error;
+/// dropping them says that nobody needs the rest.
 pub trait Messages: Send {
     /// The next message, the end, or the status that ends the call.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>>;
+
+    /// After the end: what is said with it besides. Of a call that fails, its status says that.
+    fn take_trailers(&mut self) -> MetadataMap {
+        MetadataMap::new()
+    }
 }
 
 /// Messages that come in one after the other: in a handler the request, at a caller the reply.
@@ -55,6 +59,8 @@ pub trait Messages: Send {
 pub struct Streaming<T> {
     /// `None` after the end.
     messages: Option<Box<dyn Messages>>,
+    /// What came with the end.
+    trailers: Option<MetadataMap>,
     /// Of an error that this side finds in a message.
     executed: Executed,
     decoded: PhantomData<fn() -> T>,
@@ -63,12 +69,16 @@ pub struct Streaming<T> {
 impl<T> Streaming<T> {
     /// Of requests, in a handler.
     pub(crate) fn of_requests(messages: Box<dyn Messages>) -> Self {
-        Self { messages: Some(messages), executed: Executed::Maybe, decoded: PhantomData }
+        Self::new(messages, Executed::Maybe)
     }
 
     /// Of replies, at a caller.
     pub(crate) fn of_replies(messages: Box<dyn Messages>) -> Self {
-        Self { messages: Some(messages), executed: Executed::Yes, decoded: PhantomData }
+        Self::new(messages, Executed::Yes)
+    }
+
+    fn new(messages: Box<dyn Messages>, executed: Executed) -> Self {
+        Self { messages: Some(messages), trailers: None, executed, decoded: PhantomData }
     }
 }
 
@@ -88,6 +98,21 @@ where
     pub async fn message(&mut self) -> Result<Option<T>, Status> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await.transpose()
     }
+
+    /// At a caller: what the handler said when its replies ended; `None` if that was nothing, and when it has been
+    /// taken. Messages that have not been taken are dropped. Requests have no trailers.
+    ///
+    /// # Errors
+    ///
+    /// The status of a call that fails; its trailers are the status's [`metadata`](Status::metadata).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the messages that it has dropped so far, and no trailers.
+    pub async fn trailers(&mut self) -> Result<Option<MetadataMap>, Status> {
+        while self.message().await?.is_some() {}
+        Ok(self.trailers.take())
+    }
 }
 
 impl<T> Stream for Streaming<T>
@@ -97,11 +122,15 @@ where
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let executed = self.executed;
         let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
         let item = std::task::ready!(messages.poll_message(cx)).map(|body| {
-            let executed = self.executed;
             body.and_then(|body| Prost.decode(body).map_err(|bad| bad.with_executed(executed)))
         });
+        if item.is_none() {
+            let trailers = messages.take_trailers();
+            self.trailers = (!trailers.is_empty()).then_some(trailers);
+        }
         if !matches!(item, Some(Ok(_))) {
             self.messages = None;
         }
@@ -153,12 +182,12 @@ where
 }
 
 /// A user's stream with its messages encoded. `encode` gives the status that ends it.
-pub(crate) fn encoded<S, F>(stream: S, encode: F) -> BodyStream
+pub(crate) fn encoded<S, F>(stream: S, encode: F) -> Box<dyn Messages>
 where
     S: Stream + Send + 'static,
-    F: FnMut(S::Item) -> Result<Body, Status> + Send + Unpin + 'static,
+    F: FnMut(S::Item) -> Result<Body, Status> + Send + 'static,
 {
-    Box::pin(Encoded { stream: Box::pin(stream), encode })
+    Box::new(Encoded { stream: Box::pin(stream), encode })
 }
 
 struct Encoded<S, F> {
@@ -166,14 +195,12 @@ struct Encoded<S, F> {
     encode: F,
 }
 
-impl<S, F> Stream for Encoded<S, F>
+impl<S, F> Messages for Encoded<S, F>
 where
-    S: Stream,
-    F: FnMut(S::Item) -> Result<Body, Status> + Unpin,
+    S: Stream + Send,
+    F: FnMut(S::Item) -> Result<Body, Status> + Send,
 {
-    type Item = Result<Body, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
         let item = std::task::ready!(self.stream.as_mut().poll_next(cx));
         Poll::Ready(item.map(|message| (self.encode)(message)))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use verbwire::metadata::{KeyAndValueRef, MetadataMap};
-use verbwire::{Code, Request, Response, Server, Status, shield, spawn};
+use verbwire::codegen::Stream;
+use verbwire::{Code, Request, Response, Server, Status, Streaming, shield, spawn};
 
 use crate::backends::Place;
 use crate::fixture::{Fixture, LONG, Serving};
@@ -19,6 +21,7 @@ use crate::proto::context::relay_request::Way;
 use crate::proto::context::{
     LeaveRequest, LeftReply, LeftRequest, MirrorReply, MirrorRequest, RelayRequest,
 };
+use crate::streams::steps;
 
 /// The implementation.
 #[derive(Debug, Default, Clone)]
@@ -84,27 +87,74 @@ impl Surroundings {
 /// Part of the names of entries that `Mirror` says back as trailers.
 const TRAILING: &str = "trailing";
 
+/// What a handler says back of a request's metadata: headers and trailers.
+fn mirrored<T>(request: &Request<T>) -> Result<(MetadataMap, MetadataMap), Status> {
+    let (mut headers, mut trailers) = (MetadataMap::new(), MetadataMap::new());
+    for entry in request.metadata().iter() {
+        let is_trailer = entry.key().contains(TRAILING);
+        copy(entry, if is_trailer { &mut trailers } else { &mut headers })?;
+    }
+    if let Some(Who(name)) = request.extensions().get() {
+        headers.append("who", name.as_str().try_into()?)?;
+    }
+    Ok((headers, trailers))
+}
+
+/// Replies of `MirrorEach`.
+type Mirrored = Pin<Box<dyn Stream<Item = Result<MirrorReply, Status>> + Send>>;
+
 impl Context for Surroundings {
+    async fn mirror_all(
+        &self,
+        request: Request<Streaming<MirrorRequest>>,
+    ) -> Result<Response<MirrorReply>, Status> {
+        let (headers, trailers) = mirrored(&request)?;
+        let (mut requests, mut all) = (request.into_inner(), Vec::new());
+        while let Some(MirrorRequest { payload, .. }) = requests.message().await? {
+            all.extend_from_slice(&payload);
+        }
+        let mut response = Response::new(MirrorReply { payload: all.into() });
+        *response.metadata_mut() = headers;
+        *response.trailers_mut() = trailers;
+        Ok(response)
+    }
+
+    type MirrorEachStream = Mirrored;
+
+    async fn mirror_each(
+        &self,
+        request: Request<Streaming<MirrorRequest>>,
+    ) -> Result<Response<Mirrored>, Status> {
+        let (headers, trailers) = mirrored(&request)?;
+        let replies = steps(request.into_inner(), |mut requests| async {
+            let reply = match requests.message().await.transpose()? {
+                Ok(MirrorRequest { code: 0, payload, .. }) => Ok(MirrorReply { payload }),
+                Ok(MirrorRequest { code, message, .. }) => {
+                    Err(Status::new(Code::from(code), message))
+                }
+                Err(status) => Err(status),
+            };
+            Some((reply, requests))
+        });
+        let mut response = Response::new(Box::pin(replies) as Mirrored);
+        *response.metadata_mut() = headers;
+        *response.trailers_mut() = trailers;
+        Ok(response)
+    }
+
     async fn mirror(
         &self,
         request: Request<MirrorRequest>,
     ) -> Result<Response<MirrorReply>, Status> {
-        let (mut headers, mut trailers) = (MetadataMap::new(), MetadataMap::new());
-        for entry in request.metadata().iter() {
-            let is_trailer = entry.key().contains(TRAILING);
-            copy(entry, if is_trailer { &mut trailers } else { &mut headers })?;
-        }
-        if let Some(Who(name)) = request.extensions().get() {
-            headers.append("who", name.as_str().try_into()?)?;
-        }
-        let MirrorRequest { code, filling, payload } = request.into_inner();
+        let (mut headers, trailers) = mirrored(&request)?;
+        let MirrorRequest { code, filling, payload, message } = request.into_inner();
         if filling > 0 {
             let filling = "f".repeat(usize::try_from(filling).unwrap_or(usize::MAX));
             headers.append("filling", filling.try_into()?)?;
         }
         if code != 0 {
             headers.extend(trailers);
-            return Err(Status::new(Code::from(code), "told to fail").with_metadata(headers));
+            return Err(Status::new(Code::from(code), message).with_metadata(headers));
         }
         let mut response = Response::new(MirrorReply { payload });
         *response.metadata_mut() = headers;

@@ -19,7 +19,7 @@ use crate::server::Handler;
 use crate::service::{Service, StreamInput, StreamOutput};
 use crate::status::{Executed, Status};
 
-pub(super) use streams::{InProcessReplies, InProcessRequests};
+pub(super) use streams::InProcessReplies;
 
 /// A future of what the handler of a method without streams returns.
 pub(super) type InProcessCall = InProcess<Body>;

@@ -19,12 +19,12 @@ use super::turn::Turn;
 use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, Head, Message, MethodId};
-use crate::proto::client::{Outcome, PathNeeded, Slot};
+use crate::proto::client::{Outcome, PathNeeded, Reply, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
-use crate::proto::stream::{CallStreams, RecvStream, SendStream, StreamWindows, Taken};
+use crate::proto::stream::{CallStreams, RecvStream, SendStream, StreamWindows};
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
-use crate::streaming::BodyStream;
+use crate::streaming::Messages;
 use crate::sync::{Mutex, lock};
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
@@ -73,7 +73,7 @@ pub(super) struct Unsent {
 /// The streams of a request that has not been handed to the transport.
 pub(super) struct NewStreams {
     /// The request, in the place of the body.
-    pub(super) requests: Option<BodyStream>,
+    pub(super) requests: Option<Box<dyn Messages>>,
     pub(super) replies: Form,
 }
 
@@ -180,9 +180,9 @@ impl Link {
         &self,
         call: CallId,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Taken<Body>, Status>>> {
+    ) -> Poll<Result<Reply, Status>> {
         let message = self.shared.table.with(|calls| calls.poll_message(call, cx.waker()));
-        if let Poll::Ready(None | Some(Err(_))) = message {
+        if let Poll::Ready(Ok(Reply::End(_)) | Err(_)) = message {
             self.shared.free_slots.add_permits(1);
         }
         message

@@ -1,7 +1,6 @@
 //! The replies of a call over a connection, and how its request is fed.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -10,9 +9,11 @@ use super::in_process::InProcessReplies;
 use super::link::{Link, Shared};
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message};
+use crate::metadata::MetadataMap;
+use crate::proto::client::Reply;
 use crate::proto::stream::Over;
 use crate::status::Status;
-use crate::streaming::{BodyStream, Fed, Guarded, Messages, Outlet, WindowPost, feed, send};
+use crate::streaming::{Fed, Guarded, Messages, Outlet, WindowPost, feed, send};
 use crate::transport::{Connection, Flush};
 
 /// Replies that can be cancelled by a handle.
@@ -43,6 +44,13 @@ impl Messages for Replies {
             ReplyWay::InProcess(replies) => replies.poll_message(cx),
         }
     }
+
+    fn take_trailers(&mut self) -> MetadataMap {
+        match &mut self.way {
+            ReplyWay::Remote(replies) => replies.take_trailers(),
+            ReplyWay::InProcess(replies) => replies.take_trailers(),
+        }
+    }
 }
 
 /// Replies over a connection. Dropped before their end, they cancel the call.
@@ -53,10 +61,10 @@ pub(super) struct RemoteReplies {
     state: State,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    Ended,
+    /// What was said with the end.
+    Ended(MetadataMap),
 }
 
 impl RemoteReplies {
@@ -67,35 +75,51 @@ impl RemoteReplies {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
         let polled = self.link.poll_message(self.call, cx);
-        match &polled {
-            Poll::Ready(Some(Ok(taken))) => self.window.grant(taken.granted),
-            Poll::Ready(_) => self.state = State::Ended,
-            Poll::Pending => {}
+        if let Poll::Ready(Ok(Reply::Message(taken))) = &polled {
+            self.window.grant(taken.granted);
         }
-        if self.state == State::Open {
+        if let Poll::Pending | Poll::Ready(Ok(Reply::Message(_))) = polled {
             self.window.post(&*self.link.shared().connection, self.call, cx);
         }
-        polled.map(|item| item.map(|taken| taken.map(|taken| taken.message)))
+        Poll::Ready(match std::task::ready!(polled) {
+            Ok(Reply::Message(taken)) => Some(Ok(taken.message)),
+            Ok(Reply::End(block)) => {
+                let trailers = block.map(|block| block.trailers);
+                self.state = State::Ended(trailers.unwrap_or_default());
+                None
+            }
+            Err(status) => {
+                self.state = State::Ended(MetadataMap::new());
+                Some(Err(status.with_peer(self.link.path().peer)))
+            }
+        })
+    }
+
+    fn take_trailers(&mut self) -> MetadataMap {
+        match &mut self.state {
+            State::Open => MetadataMap::new(),
+            State::Ended(trailers) => std::mem::take(trailers),
+        }
     }
 }
 
 impl Drop for RemoteReplies {
     fn drop(&mut self) {
-        if self.state == State::Open {
+        if let State::Open = self.state {
             self.link.abandon(self.call);
         }
     }
 }
 
 /// Feeds the request of a call, and says when it has ended. Ends with the call.
-pub(super) async fn feed_request(shared: Arc<Shared>, call: CallId, requests: BodyStream) {
+pub(super) async fn feed_request(shared: Arc<Shared>, call: CallId, requests: Box<dyn Messages>) {
     let mut requests = Guarded::new(requests, |_panic| {
         Status::internal(
             "the stream of requests panicked, in the task of this client that polls it",
         )
     });
     let outlet = Requests { shared: &shared, call };
-    match feed(Pin::new(&mut requests), &outlet).await {
+    match feed(&mut requests, &outlet).await {
         Fed::Whole => outlet.end().await,
         Fed::Failed(status) => shared.table.with_driver_work(|calls| calls.fail(call, status)),
         Fed::Over => {}

@@ -67,7 +67,11 @@ impl<Reply> StreamingCall<Reply> {
                 if cancelled {
                     call.cancel()?;
                 }
-                call.poll_replies(cx).map_ok(|response| response.map(ReplyWay::Remote))
+                let replies = std::task::ready!(call.poll_replies(cx));
+                Poll::Ready(match replies {
+                    Ok(response) => Ok(response.map(ReplyWay::Remote)),
+                    Err(status) => Err(status.with_peer(call.peer())),
+                })
             }
             Kind::InProcess(call) if cancelled => Poll::Ready(Err(call.cancel())),
             Kind::InProcess(call) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::call::{Call, Kind};
 use super::cancel::Flag;
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
-use super::in_process::{InProcessCall, InProcessRequests, InProcessStreaming};
+use super::in_process::{InProcessCall, InProcessStreaming};
 use super::intercepted::{Behind, Layer};
 use super::link::{Link, NewStreams, Unsent};
 use super::methods::ServiceNumbers;
@@ -20,7 +20,7 @@ use crate::metadata::MetadataMap;
 use crate::request::Request;
 use crate::service::{Service, ServiceDescriptor, StreamInput};
 use crate::status::{Executed, Status};
-use crate::streaming::{BodyStream, encoded};
+use crate::streaming::{Messages, encoded};
 use crate::wire::head::MAX_PATH;
 use crate::wire::metadata;
 
@@ -120,7 +120,7 @@ impl Client {
         Prost: Codec<Req>,
     {
         let (mut options, requests) = split(request);
-        let new = (Body::new(), Some(encode_all(requests)));
+        let new = StreamInput::Stream(encode_all(requests));
         let started = match &self.channel.0 {
             Way::Link(link) => {
                 self.streaming(link, method, &mut options, new, Form::Whole).map(Kind::Remote)
@@ -147,7 +147,7 @@ impl Client {
         Prost: Codec<Req>,
     {
         let (options, message) = split(request);
-        self.replying(method, options, (Prost.encode(&message), None))
+        self.replying(method, options, StreamInput::Whole(Prost.encode(&message)))
     }
 
     /// A call of a method that takes a stream and gives one.
@@ -165,14 +165,14 @@ impl Client {
         Prost: Codec<Req>,
     {
         let (options, requests) = split(request);
-        self.replying(method, options, (Body::new(), Some(encode_all(requests))))
+        self.replying(method, options, StreamInput::Stream(encode_all(requests)))
     }
 
     fn replying<Rep>(
         &self,
         method: usize,
         mut options: Request<()>,
-        new: (Body, Option<BodyStream>),
+        new: StreamInput,
     ) -> StreamingCall<Rep> {
         let started = match &self.channel.0 {
             Way::Link(link) => self
@@ -192,12 +192,16 @@ impl Client {
         link: &Arc<Link>,
         method: usize,
         options: &mut Request<()>,
-        (body, requests): (Body, Option<BodyStream>),
+        new: StreamInput,
         replies: Form,
     ) -> Result<RemoteCall, Status> {
-        if requests.is_some() {
-            link.shared().check_streams()?;
-        }
+        let (body, requests) = match new {
+            StreamInput::Whole(body) => (body, None),
+            StreamInput::Stream(requests) => {
+                link.shared().check_streams()?;
+                (Body::new(), Some(requests))
+            }
+        };
         let streams = Some(Box::new(NewStreams { requests, replies }));
         let started = self.unsent(link, method, options, body, streams);
         started.map_err(|status| status.with_peer(link.path().peer))
@@ -208,13 +212,9 @@ impl Client {
         service: &Arc<dyn Service>,
         method: usize,
         options: &mut Request<()>,
-        (body, requests): (Body, Option<BodyStream>),
+        input: StreamInput,
     ) -> Result<InProcessStreaming, Status> {
         self.check_offered(service, method)?;
-        let input = match requests {
-            Some(requests) => StreamInput::Stream(Box::new(InProcessRequests(requests))),
-            None => StreamInput::Whole(body),
-        };
         let deadline = options.due(IN_PROCESS_TIMEOUT);
         let (service, metadata) = (Arc::clone(service), options.take_metadata());
         Ok(InProcessStreaming::new(service, method, input, metadata, deadline))
@@ -306,7 +306,7 @@ fn split<T>(request: Request<T>) -> (Request<()>, T) {
     (options, message.expect("the closure runs once"))
 }
 
-fn encode_all<S>(requests: S) -> BodyStream
+fn encode_all<S>(requests: S) -> Box<dyn Messages>
 where
     S: Stream + Send + 'static,
     Prost: Codec<S::Item>,

@@ -33,6 +33,7 @@ use crate::status::{Code, Executed, Origin, Status};
 use crate::wire::metadata::Block;
 use crate::wire::{self, WireError};
 
+pub use streams::Reply;
 use streams::{Finished, Streams};
 
 /// How a call ended: a reply, or a status.

@@ -6,16 +6,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_core::Stream;
 use tokio::time::Instant;
 use tracing::error;
 
 use crate::buf::Body;
 use crate::context::Scope;
+use crate::metadata::MetadataMap;
 use crate::request::{Request, Response};
 use crate::service::{Service, StreamInput, StreamOutput};
 use crate::status::{Code, Executed, Status};
-use crate::streaming::{BodyStream, Guarded, panic_message};
+use crate::streaming::{Guarded, Messages, panic_message};
 
 /// A handler from its entry to its return.
 ///
@@ -59,8 +59,8 @@ impl Handler<StreamOutput> {
         Self::guard(path_of(service, method), deadline, || service.call_streaming(method, request))
     }
 
-    /// Polls the handler. Not to be called after it was ready. The replies that it returns know the call as it does, and
-    /// end with a status if they panic.
+    /// Polls the handler. Not to be called after it was ready. The replies that it returns know the call as it does,
+    /// end with a status if they panic, and have the trailers that the handler returned.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -68,13 +68,18 @@ impl Handler<StreamOutput> {
         let outcome = std::task::ready!(self.poll_outcome(cx));
         let (path, mut scope) = (self.path, self.scope.take());
         Poll::Ready(outcome.map(|response| {
-            response.map(|output| match output {
-                StreamOutput::Stream(replies) => guard_replies(path, scope, replies),
+            let (output, mut block) = response.into_parts();
+            let output = match output {
+                StreamOutput::Stream(replies) => {
+                    let trailers = block.as_mut().map(|block| std::mem::take(&mut block.trailers));
+                    guard_replies(path, scope, replies, trailers.unwrap_or_default())
+                }
                 whole @ StreamOutput::Whole(_) => {
                     scope.finish();
                     whole
                 }
-            })
+            };
+            Response::with_block(output, block)
         }))
     }
 }
@@ -109,31 +114,55 @@ fn path_of(service: &dyn Service, method: usize) -> &'static str {
     service.descriptor().methods.get(method).map_or("", |method| method.path)
 }
 
-fn guard_replies(path: &'static str, scope: Scope, replies: BodyStream) -> StreamOutput {
+fn guard_replies(
+    path: &'static str,
+    scope: Scope,
+    replies: Box<dyn Messages>,
+    trailers: MetadataMap,
+) -> StreamOutput {
     let panicked = move |panic: &(dyn Any + Send)| panicked(path, panic);
-    let replies = Replies { replies: Guarded::new(replies, panicked), scope };
-    StreamOutput::Stream(Box::pin(replies))
+    let replies = Replies { replies: Guarded::new(replies, panicked), scope, trailers };
+    StreamOutput::Stream(Box::new(replies))
 }
 
 /// The replies of a call, which know it.
 struct Replies<F> {
     replies: Guarded<F>,
     scope: Scope,
+    /// What the handler says at the end, however that comes.
+    trailers: MetadataMap,
 }
 
-impl<F> Stream for Replies<F>
+impl<F> Messages for Replies<F>
 where
-    F: Fn(&(dyn Any + Send)) -> Status + Unpin,
+    F: Fn(&(dyn Any + Send)) -> Status + Send,
 {
-    type Item = Result<Body, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { replies, scope } = &mut *self;
-        let item = std::task::ready!(scope.enter(|| Pin::new(replies).poll_next(cx)));
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+        let Self { replies, scope, .. } = self;
+        let item = std::task::ready!(scope.enter(|| replies.poll_message(cx)));
         if !matches!(item, Some(Ok(_))) {
             scope.finish();
         }
-        Poll::Ready(item.map(|reply| reply.map_err(not_ok)))
+        Poll::Ready(item.map(|reply| reply.map_err(|status| self.failed(status))))
+    }
+
+    fn take_trailers(&mut self) -> MetadataMap {
+        let mut trailers = std::mem::take(&mut self.trailers);
+        trailers.extend(self.replies.take_trailers());
+        trailers
+    }
+}
+
+impl<F> Replies<F> {
+    /// The status with which the replies fail: trailers are the metadata of one.
+    fn failed(&mut self, mut status: Status) -> Status {
+        if !self.trailers.is_empty() {
+            let own = std::mem::take(status.metadata_mut());
+            let mut trailers = std::mem::take(&mut self.trailers);
+            trailers.extend(own);
+            status = status.with_metadata(trailers);
+        }
+        not_ok(status)
     }
 }
 

@@ -1,6 +1,5 @@
 //! A call that has streams, as its handler sees it: run it, read its requests, send its replies.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -16,7 +15,7 @@ use crate::proto::stream::Over;
 use crate::request::{Origin, Received, Request, Response};
 use crate::service::{StreamInput, StreamOutput};
 use crate::status::Status;
-use crate::streaming::{BodyStream, Fed, Messages, Outlet, WindowPost, feed, send};
+use crate::streaming::{Fed, Messages, Outlet, WindowPost, feed, send};
 use crate::transport::{Connection, Flush};
 use crate::wire::metadata::Block;
 
@@ -40,7 +39,7 @@ impl Peer {
             Ok((StreamOutput::Whole(body), metadata)) => Ok(Response::with_block(body, metadata)),
             Ok((StreamOutput::Stream(replies), metadata)) => {
                 match self.reply_all(call, replies, metadata).await {
-                    Some(outcome) => outcome.map(|()| Response::new(Body::new())),
+                    Some(outcome) => outcome,
                     None => return,
                 }
             }
@@ -50,13 +49,13 @@ impl Peer {
         self.let_go();
     }
 
-    /// Sends the replies. How they ended; `None` if nobody waits for them any more.
+    /// Sends the replies. What ends them; `None` if nobody waits for them any more.
     async fn reply_all(
         &self,
         call: CallId,
-        mut replies: BodyStream,
+        mut replies: Box<dyn Messages>,
         metadata: Option<Box<Block>>,
-    ) -> Option<Result<(), Status>> {
+    ) -> Option<Result<Response<Body>, Status>> {
         let metadata = metadata.map_or_else(Bytes::new, |block| block.encode());
         if let Err(status) = self.origin.check_metadata(metadata.len()) {
             return Some(Err(status));
@@ -64,9 +63,12 @@ impl Peer {
         let headers = Message { metadata, ..Message::bare(Head::Headers { call }) };
         send(&*self.connection, headers, Flush::Batch).await.ok()?;
         let outlet = Replies { peer: self, call };
-        let fed = feed(Pin::new(&mut replies), &outlet).await;
-        match fed {
-            Fed::Whole => Some(Ok(())),
+        match feed(&mut *replies, &outlet).await {
+            Fed::Whole => {
+                let mut end = Response::new(Body::new());
+                *end.trailers_mut() = replies.take_trailers();
+                Some(Ok(end))
+            }
             Fed::Failed(status) => Some(Err(status)),
             Fed::Over => None,
         }

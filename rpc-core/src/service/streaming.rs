@@ -9,7 +9,7 @@ use crate::buf::Body;
 use crate::codec::{Codec, Prost};
 use crate::request::{Request, Response};
 use crate::status::{Executed, Status};
-use crate::streaming::{BodyStream, Messages, Streaming, encoded};
+use crate::streaming::{Messages, Streaming, encoded};
 
 /// What a method that has streams is called with.
 pub enum StreamInput {
@@ -24,7 +24,7 @@ pub enum StreamOutput {
     /// The reply.
     Whole(Body),
     /// The replies.
-    Stream(BodyStream),
+    Stream(Box<dyn Messages>),
 }
 
 /// A running handler of a method that has streams.

@@ -1,11 +1,9 @@
 //! Sends a stream of messages: one after the other, as the peer lets them come.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_core::Stream;
-
+use super::Messages;
 use crate::buf::Body;
 use crate::message::{Head, Message};
 use crate::proto::stream::Over;
@@ -44,13 +42,10 @@ type Item = Option<Result<Body, Status>>;
 ///
 /// The source is polled only when the peer lets a message come, and once more before that one is sent: if another is
 /// there already, both go out together.
-pub(crate) async fn feed(
-    mut source: Pin<&mut (impl Stream<Item = Result<Body, Status>> + Send + ?Sized)>,
-    outlet: &impl Outlet,
-) -> Fed {
+pub(crate) async fn feed(source: &mut dyn Messages, outlet: &impl Outlet) -> Fed {
     let mut ahead = None;
     loop {
-        let next = poll_fn(|cx| poll_next(source.as_mut(), &mut ahead, outlet, cx)).await;
+        let next = poll_fn(|cx| poll_next(source, &mut ahead, outlet, cx)).await;
         let body = match next {
             Ok(Some(Ok(body))) => body,
             Ok(Some(Err(status))) => return Fed::Failed(status),
@@ -61,7 +56,7 @@ pub(crate) async fn feed(
             return Fed::Failed(status);
         }
         let Ok(head) = outlet.number(body.len()) else { return Fed::Over };
-        ahead = poll_fn(|cx| Poll::Ready(look_ahead(source.as_mut(), cx))).await;
+        ahead = poll_fn(|cx| Poll::Ready(look_ahead(source, cx))).await;
         let flush = if matches!(ahead, Some(Some(Ok(_)))) { Flush::Batch } else { Flush::Now };
         if send(outlet.connection(), Message::with_body(head, body), flush).await.is_err() {
             return Fed::Over;
@@ -71,7 +66,7 @@ pub(crate) async fn feed(
 }
 
 fn poll_next(
-    source: Pin<&mut (impl Stream<Item = Result<Body, Status>> + ?Sized)>,
+    source: &mut dyn Messages,
     ahead: &mut Option<Item>,
     outlet: &impl Outlet,
     cx: &mut Context<'_>,
@@ -83,15 +78,12 @@ fn poll_next(
     std::task::ready!(outlet.poll_window(cx))?;
     match ahead.take() {
         Some(item) => Poll::Ready(Ok(item)),
-        None => source.poll_next(cx).map(Ok),
+        None => source.poll_message(cx).map(Ok),
     }
 }
 
-fn look_ahead(
-    source: Pin<&mut (impl Stream<Item = Result<Body, Status>> + ?Sized)>,
-    cx: &mut Context<'_>,
-) -> Option<Item> {
-    match source.poll_next(cx) {
+fn look_ahead(source: &mut dyn Messages, cx: &mut Context<'_>) -> Option<Item> {
+    match source.poll_message(cx) {
         Poll::Ready(item) => Some(item),
         Poll::Pending => None,
     }

@@ -1,44 +1,48 @@
-//! A user's stream whose panics end it with a status.
+//! A user's messages whose panics end them with a status.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_core::Stream;
-
-use super::BodyStream;
+use super::Messages;
 use crate::buf::Body;
+use crate::metadata::MetadataMap;
 use crate::status::Status;
 
-/// A stream that is not polled again once it has ended, failed or panicked.
+/// Messages that are not polled again once they have ended, failed or panicked.
 pub(crate) struct Guarded<F> {
-    stream: Option<BodyStream>,
+    messages: Option<Box<dyn Messages>>,
+    trailers: MetadataMap,
     /// The status that a panic becomes.
     panicked: F,
 }
 
 impl<F: Fn(&(dyn Any + Send)) -> Status> Guarded<F> {
-    pub(crate) fn new(stream: BodyStream, panicked: F) -> Self {
-        Self { stream: Some(stream), panicked }
+    pub(crate) fn new(messages: Box<dyn Messages>, panicked: F) -> Self {
+        Self { messages: Some(messages), trailers: MetadataMap::new(), panicked }
     }
 }
 
-impl<F: Fn(&(dyn Any + Send)) -> Status + Unpin> Stream for Guarded<F> {
-    type Item = Result<Body, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
-        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
+impl<F: Fn(&(dyn Any + Send)) -> Status + Send> Messages for Guarded<F> {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+        let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
+        let polled = catch_unwind(AssertUnwindSafe(|| messages.poll_message(cx)));
         let item = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(item)) => item,
             Err(panic) => Some(Err((self.panicked)(&*panic))),
         };
+        if item.is_none() {
+            self.trailers = messages.take_trailers();
+        }
         if !matches!(item, Some(Ok(_))) {
-            self.stream = None;
+            self.messages = None;
         }
         Poll::Ready(item)
+    }
+
+    fn take_trailers(&mut self) -> MetadataMap {
+        std::mem::take(&mut self.trailers)
     }
 }
 

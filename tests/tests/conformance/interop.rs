@@ -8,12 +8,14 @@ use tokio::task::JoinSet;
 use verbwire::{Code, Executed, Request, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
+use verbwire_tests::context;
 use verbwire_tests::fixture::{Fixture, Serving};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::second_client::SecondClient;
 use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{Blob, FailRequest, ProduceRequest};
+use verbwire_tests::proto::context::MirrorRequest;
 use verbwire_tests::service::Desk;
 use verbwire_tests::streams::{fed, items};
 
@@ -99,10 +101,13 @@ async fn status_code_and_message(fixture: Fixture) {
         FailRequest { code: 2, message: "test status message".into(), ..Default::default() };
     let status = pair.client.fail(request).await.expect_err("it fails");
     assert_eq!((status.code(), status.message()), (Code::Unknown, "test status message"));
-    let steps = items([step(Act::Fail, 1)]);
-    let mut replies = pair.client.talk(steps).await.expect("talk").into_inner();
+    drop(pair);
+    let client = context::client(&fixture).await;
+    let message = "test status message".to_owned();
+    let request = MirrorRequest { code: 2, message, ..MirrorRequest::default() };
+    let mut replies = client.mirror_each(items([request])).await.expect("mirror").into_inner();
     let status = replies.message().await.expect_err("it fails");
-    assert_eq!((status.code(), status.message()), (Code::DataLoss, "a step that fails"));
+    assert_eq!((status.code(), status.message()), (Code::Unknown, "test status message"));
 }
 
 async fn special_status_message(fixture: Fixture) {

@@ -11,9 +11,13 @@ use verbwire_tests::fixture::{Fixture, Serving, connect};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::context::MirrorRequest;
 use verbwire_tests::proto::context::context_client::ContextClient;
+use verbwire_tests::streams::items;
 
 pub(crate) const CASES: &[Case] = &[
     case!(custom_metadata),
+    case!(a_stream_of_requests_is_answered_with_trailers),
+    case!(replies_that_fail_have_their_trailers_in_their_status),
+    case!(trailers_of_replies_may_have_the_clients_limit_and_not_a_byte_more).over_a_connection(),
     case!(duplicates_come_in_order),
     case!(bytes_come_as_they_are),
     case!(a_call_without_metadata_has_none),
@@ -52,6 +56,74 @@ async fn custom_metadata(fixture: Fixture) {
     assert_eq!(all(response.metadata(), initial), ["test_initial_metadata_value"]);
     assert_eq!(response.trailers().get_bin(trailing), Some(&ab));
     assert_eq!((response.metadata().len(), response.trailers().len()), (1, 1));
+    let mut replies = {
+        let mut request = Request::new(items([saying("abc"), saying("de")]));
+        let value = "test_initial_metadata_value".parse().expect("printable");
+        request.metadata_mut().insert(initial, value).expect("a name");
+        request.metadata_mut().insert_bin(trailing, ab.clone()).expect("a name");
+        let response = client.mirror_each(request).await.expect("mirror");
+        assert_eq!(all(response.metadata(), initial), ["test_initial_metadata_value"]);
+        assert_eq!((response.metadata().len(), response.trailers().len()), (1, 0));
+        response.into_inner()
+    };
+    let first = replies.message().await.expect("no error").expect("two replies");
+    assert_eq!(first.payload, "abc");
+    // What was not taken is dropped.
+    let trailers = replies.trailers().await.expect("no error").expect("said at the end");
+    assert_eq!((trailers.get_bin(trailing), trailers.len()), (Some(&ab), 1));
+    assert!(replies.trailers().await.expect("no error").is_none(), "it was taken");
+}
+
+fn saying(payload: &'static str) -> MirrorRequest {
+    MirrorRequest { payload: payload.into(), ..MirrorRequest::default() }
+}
+
+async fn a_stream_of_requests_is_answered_with_trailers(fixture: Fixture) {
+    let client = context::client(&fixture).await;
+    let mut request = Request::new(items([saying("abc"), saying("de")]));
+    for (key, value) in [("a", "1"), ("trailing", "t1"), ("trailing", "t2")] {
+        let value = value.parse().expect("printable");
+        request.metadata_mut().append(key, value).expect("a name");
+    }
+    let response = client.mirror_all(request).await.expect("mirror");
+    assert_eq!(response.get_ref().payload, "abcde");
+    assert_eq!(all(response.metadata(), "a"), ["1"]);
+    assert_eq!(all(response.trailers(), "trailing"), ["t1", "t2"]);
+}
+
+async fn replies_that_fail_have_their_trailers_in_their_status(fixture: Fixture) {
+    let client = context::client(&fixture).await;
+    let fails = MirrorRequest { code: 9, message: "no more".into(), ..MirrorRequest::default() };
+    let mut request = Request::new(items([saying("abc"), fails]));
+    request.metadata_mut().insert("trailing", "t".parse().expect("printable")).expect("a name");
+    let mut replies = client.mirror_each(request).await.expect("mirror").into_inner();
+    assert!(replies.message().await.expect("no error").is_some());
+    let status = replies.trailers().await.expect_err("told to fail");
+    assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "no more"));
+    assert_eq!(all(status.metadata(), "trailing"), ["t"]);
+    assert!(replies.trailers().await.expect("the error was the last").is_none());
+}
+
+async fn trailers_of_replies_may_have_the_clients_limit_and_not_a_byte_more(fixture: Fixture) {
+    let serving = Serving::start(offering(), &fixture.target()).await;
+    let client = ContextClient::new(connect(&serving.endpoint().max_metadata_size(1000)).await);
+    let overhead = ENTRY + "trailing".len();
+    for (len, is_allowed) in [(1000, true), (1001, false)] {
+        let value = "v".repeat(len - overhead).parse().expect("printable");
+        let mut request = Request::new(items([saying("abc")]));
+        request.metadata_mut().insert("trailing", value).expect("a name");
+        let mut replies = client.mirror_each(request).await.expect("mirror").into_inner();
+        assert!(replies.message().await.expect("no error").is_some());
+        match replies.trailers().await {
+            Ok(trailers) => assert!(is_allowed && trailers.is_some_and(|some| some.len() == 1)),
+            Err(status) => {
+                assert!(!is_allowed, "{status}");
+                let found = (status.code(), status.executed());
+                assert_eq!(found, (Code::ResourceExhausted, Executed::Yes), "{status}");
+                assert!(status.message().contains("max_metadata_size of 1000 bytes"), "{status}");
+            }
+        }
+    }
 }
 
 async fn duplicates_come_in_order(fixture: Fixture) {
@@ -148,7 +220,8 @@ async fn metadata_of_replies_may_have_the_clients_limit_and_not_a_byte_more(fixt
 async fn metadata_of_a_status_that_is_too_long_is_left_out_in_words(fixture: Fixture) {
     let serving = Serving::start(offering(), &fixture.target()).await;
     let client = ContextClient::new(connect(&serving.endpoint().max_metadata_size(100)).await);
-    let request = MirrorRequest { filling: 1000, code: 9, ..MirrorRequest::default() };
+    let message = "told to fail".to_owned();
+    let request = MirrorRequest { filling: 1000, code: 9, message, ..MirrorRequest::default() };
     let status = client.mirror(request).await.expect_err("told to fail");
     assert_eq!((status.code(), status.executed()), (Code::FailedPrecondition, Executed::Yes));
     assert!(status.message().starts_with("told to fail (left out: "), "{status}");

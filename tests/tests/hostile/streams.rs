@@ -137,9 +137,14 @@ async fn a_server_that_breaks_the_rules_of_streams_ends_the_connection(fixture: 
         message(&Head::Response { call: id, code, executed, messages }, b"")
     };
     type Frames = Box<dyn Fn(CallId) -> Vec<u8>>;
-    let cases: [(Frames, &str); 6] = [
+    let trailer = raw::metadata_entry(0x8001, 1, b"kv");
+    let cases: [(Frames, &str); 7] = [
         (Box::new(|id| item(id, 0, 1)), "a message came before HEADERS"),
         (Box::new(move |id| headers(id).repeat(2)), "the replies began twice"),
+        (
+            Box::new(move |id| raw::with_metadata(&headers(id), &trailer)),
+            "trailers came before the end",
+        ),
         (
             Box::new(move |id| {
                 [headers(id), item(id, 1, 200_000), item(id, 2, 100_000), item(id, 3, 1)].concat()

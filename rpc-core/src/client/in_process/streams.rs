@@ -7,18 +7,19 @@ use tokio::time::Instant;
 use super::super::due::Due;
 use super::{cancelled, expired};
 use crate::buf::Body;
+use crate::metadata::MetadataMap;
 use crate::service::StreamInput;
 use crate::status::{Executed, Status};
-use crate::streaming::{BodyStream, Messages};
+use crate::streaming::Messages;
 
 /// The replies of a call in this process.
 pub(in crate::client) struct InProcessReplies {
-    replies: BodyStream,
+    replies: Box<dyn Messages>,
     due: Due,
 }
 
 impl InProcessReplies {
-    pub(in crate::client) fn new(replies: BodyStream, deadline: Instant) -> Self {
+    pub(in crate::client) fn new(replies: Box<dyn Messages>, deadline: Instant) -> Self {
         Self { replies, due: Due::new(deadline) }
     }
 
@@ -35,19 +36,14 @@ impl InProcessReplies {
         if self.due.is_over() {
             return Poll::Ready(Some(Err(expired::<StreamInput>())));
         }
-        if let Poll::Ready(item) = self.replies.as_mut().poll_next(cx) {
+        if let Poll::Ready(item) = self.replies.poll_message(cx) {
             return Poll::Ready(item);
         }
         std::task::ready!(self.due.poll(cx));
         Poll::Ready(Some(Err(expired::<StreamInput>())))
     }
-}
 
-/// The requests of a call in this process: what the caller's stream gives.
-pub(in crate::client) struct InProcessRequests(pub(in crate::client) BodyStream);
-
-impl Messages for InProcessRequests {
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
-        self.0.as_mut().poll_next(cx)
+    pub(in crate::client) fn take_trailers(&mut self) -> MetadataMap {
+        self.replies.take_trailers()
     }
 }

@@ -15,6 +15,15 @@ use crate::proto::stream::{CallStreams, Over, Taken, Violation};
 use crate::status::{Executed, Status};
 use crate::wire::metadata::Block;
 
+/// What a reader of replies gets next.
+#[derive(Debug)]
+pub enum Reply {
+    /// A message.
+    Message(Taken<Body>),
+    /// The end, and what was said with it.
+    End(Option<Box<Block>>),
+}
+
 /// What a caller knows of the streams of a call.
 #[derive(Debug)]
 pub(super) struct Streams {
@@ -100,11 +109,11 @@ impl ClientCalls {
         &mut self,
         call: CallId,
         waker: &Waker,
-    ) -> Poll<Option<Result<Taken<Body>, Status>>> {
+    ) -> Poll<Result<Reply, Status>> {
         let caller = self.calls.find(call).expect("a call is polled until it has ended");
         if let Some(streams) = &mut caller.streams {
             if let Some(taken) = streams.streams.take() {
-                return Poll::Ready(Some(Ok(taken)));
+                return Poll::Ready(Ok(Reply::Message(taken)));
             }
             if let State::Waiting { .. } = caller.state {
                 streams.streams.await_news(waker);
@@ -112,8 +121,10 @@ impl ClientCalls {
             }
         }
         match self.calls.remove(call).map(|caller| caller.state) {
-            Some(State::Done(Err(status))) => Poll::Ready(Some(Err(status))),
-            _ => Poll::Ready(None),
+            Some(State::Done(outcome)) => {
+                Poll::Ready(outcome.map(|end| Reply::End(end.into_parts().1)))
+            }
+            _ => Poll::Ready(Ok(Reply::End(None))),
         }
     }
 
@@ -145,6 +156,9 @@ impl ClientCalls {
         call: CallId,
         metadata: Option<Box<Block>>,
     ) -> Result<Delivered, Error> {
+        if metadata.as_ref().is_some_and(|block| !block.trailers.is_empty()) {
+            return Err(misuse(call, "trailers came before the end, in HEADERS"));
+        }
         let Some(caller) = self.calls.find(call) else { return Ok(Delivered::default()) };
         let State::Waiting { .. } = caller.state else { return Ok(Delivered::default()) };
         match &mut caller.streams {
