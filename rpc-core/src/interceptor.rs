@@ -4,25 +4,34 @@
 //! * [`from_fn`]: an interceptor from a function that only looks at requests.
 //! * [`Intercepted`]: a service behind an interceptor. A channel's is in [`crate::client`].
 //!
-//! An interceptor sees encoded messages, of any method. A call without interceptors knows nothing of them.
+//! An interceptor sees encoded messages, of any method, and calls that have streams as a whole: their request
+//! and its options, how they end, and how many messages went by. A call without interceptors knows nothing of them.
 
 mod closure;
 mod next;
+mod payload;
+mod progress;
+mod replies;
 mod service;
 
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::buf::Body;
 use crate::request::{Request, Response};
 use crate::status::Status;
 use crate::transport::BoxFuture;
 
+pub use crate::message::Form;
+pub use crate::service::MethodDescriptor;
 pub use closure::{FromFn, from_fn};
 pub use next::{Next, Side};
+pub use payload::Payload;
+pub use progress::{Count, Traffic};
 pub use service::Intercepted;
 
-pub(crate) use next::{Ran, Rest};
+pub(crate) use next::{Called, Rest};
+pub(crate) use progress::Progress;
+pub(crate) use replies::{Handover, Intercepted as InterceptedReplies, Opening};
 
 /// The outcome of a call as interceptors see it.
 pub type Outcome = Result<Response<Payload>, Status>;
@@ -39,10 +48,10 @@ pub type Outcome = Result<Response<Payload>, Status>;
 ///
 /// impl Interceptor for Log {
 ///     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
-///         let path = next.method().path;
+///         let (path, traffic) = (next.path().to_owned(), next.traffic());
 ///         let outcome = next.run(request).await;
 ///         if let Err(status) = &outcome {
-///             eprintln!("{path}: {status}");
+///             eprintln!("{path}: {status}, after {} replies", traffic.replies().messages);
 ///         }
 ///         outcome
 ///     }
@@ -55,47 +64,17 @@ pub trait Interceptor: Send + Sync + 'static {
     /// this is polled by the task that awaits the call, on a server by the handler's; there it serves the call as
     /// the handler does, so that its own calls inherit the deadline.
     ///
+    /// Where replies are a stream, [`Next::run`] is ready when they have ended, and what is returned is their end: its
+    /// status or its trailers. The caller has had the reply's metadata and messages by then. So such a call cannot be answered
+    /// here, only refused; and it cannot run again once its replies have begun, nor can a stream of requests
+    /// ([`Request::copy`] says so).
+    ///
     /// The returned future is dropped when the call is cancelled or its deadline passes.
     fn intercept(
         &self,
         request: Request<Payload>,
         next: Next,
     ) -> impl Future<Output = Outcome> + Send;
-}
-
-/// What a request or reply carries: an encoded message.
-#[derive(Debug)]
-pub struct Payload(Body);
-
-impl Payload {
-    /// Length in bytes.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is no byte.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The encoded message.
-    pub fn body(&self) -> &Body {
-        &self.0
-    }
-
-    pub(crate) fn copy(&self) -> Self {
-        Self(self.0.clone())
-    }
-
-    pub(crate) fn into_body(self) -> Body {
-        self.0
-    }
-}
-
-impl From<Body> for Payload {
-    fn from(body: Body) -> Self {
-        Self(body)
-    }
 }
 
 /// An [`Interceptor`] behind a pointer.

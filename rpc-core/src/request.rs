@@ -316,18 +316,17 @@ impl<T> Request<T> {
 
 impl Request<Payload> {
     /// The same request, to run a call more than once: message and metadata are shared, not copied. Extensions stay
-    /// with this one.
-    #[must_use]
-    pub fn copy(&self) -> Self {
-        Self {
-            message: self.message.copy(),
+    /// with this one. `None` if the request is a stream, which goes by only once.
+    pub fn copy(&self) -> Option<Self> {
+        Some(Self {
+            message: self.message.copy()?,
             timeout: self.timeout,
             expected_reply: self.expected_reply,
             deadline_of: self.deadline_of,
             received: self.received.clone(),
             metadata: self.metadata.clone(),
             extensions: None,
-        }
+        })
     }
 }
 

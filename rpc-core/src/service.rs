@@ -7,6 +7,7 @@ mod streaming;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
@@ -14,6 +15,7 @@ use crate::message::Form;
 use crate::request::{Request, Response};
 use crate::status::{Executed, Status};
 
+pub(crate) use streaming::wrong_output;
 pub use streaming::{
     StreamHandlerFuture, StreamInput, StreamOutput, bidi_streaming, client_streaming,
     server_streaming,
@@ -29,6 +31,12 @@ pub trait Service: Send + Sync + 'static {
     /// What it does belongs into the future: only while that is polled does its task serve the call, so that calls
     /// which it makes inherit the deadline.
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture;
+
+    /// Of a server's fallback: the path that it is called for.
+    #[doc(hidden)]
+    fn fallback_path(&self) -> Option<Arc<str>> {
+        None
+    }
 
     /// Runs a method whose descriptor says that it has streams, by its index there.
     fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
@@ -173,13 +181,6 @@ pub fn unknown_method(service: &ServiceDescriptor, method: usize) -> HandlerFutu
 /// The same for a method that has streams.
 pub fn unknown_streaming_method(service: &ServiceDescriptor, method: usize) -> StreamHandlerFuture {
     Box::pin(std::future::ready(Err(no_such_method(service, method))))
-}
-
-/// The answer of a layer around a service that does not go around streams: it may be there to keep calls out.
-pub(crate) fn no_streams_through(layer: &str) -> StreamHandlerFuture {
-    let message = format!("{layer} around methods that have streams are not there yet");
-    let status = Status::unimplemented(message).with_executed(Executed::No);
-    Box::pin(std::future::ready(Err(status)))
 }
 
 fn no_such_method(service: &ServiceDescriptor, method: usize) -> Status {

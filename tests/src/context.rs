@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use verbwire::metadata::{KeyAndValueRef, MetadataMap};
 use verbwire::codegen::Stream;
+use verbwire::metadata::{KeyAndValueRef, MetadataMap};
 use verbwire::{Code, Request, Response, Server, Status, Streaming, shield, spawn};
 
 use crate::backends::Place;

@@ -75,7 +75,7 @@
 //!     }
 //!
 //!     fn clone_request(&mut self, request: &TowerRequest) -> Option<TowerRequest> {
-//!         Some(request.clone())
+//!         request.copy()
 //!     }
 //! }
 //! # let _layers = tower::ServiceBuilder::new().retry(Again(3));
@@ -83,8 +83,10 @@
 //!
 //! # What it does not do
 //!
-//! The deadline of a call covers its layers: a call that waits in one ends in time. Calls of methods that have streams are
-//! refused with `Unimplemented`. Servers take [`Interceptor`](verbwire_core::interceptor::Interceptor)s and
+//! The deadline of a call covers its layers: a call that waits in one ends in time. A call that has streams is one call from its
+//! beginning to its end: it keeps its place in a limit and its timeout until the last reply has been read. Its messages go past
+//! the layers. It is made again only while its replies have not begun, and never where its request is a
+//! stream: [`TowerRequest::copy`] has none of those. Servers take [`Interceptor`](verbwire_core::interceptor::Interceptor)s and
 //! [`LoadLimits`](verbwire_core::server::LoadLimits), not tower's layers.
 
 #![forbid(unsafe_code)]

@@ -8,8 +8,6 @@ use verbwire_core::service::MethodDescriptor;
 use verbwire_core::{Executed, Request, Status};
 
 /// A call that has not been made: its method and its request, the message encoded.
-///
-/// A clone shares the message and has the same metadata and deadline, but no extensions.
 pub struct TowerRequest {
     request: Request<Payload>,
     next: Next,
@@ -49,16 +47,16 @@ impl TowerRequest {
         &mut self.request
     }
 
+    /// The same call, to make it once more: it shares the message and has the same metadata and deadline, but no
+    /// extensions. `None` if the request is a stream, which goes by only once.
+    pub fn copy(&self) -> Option<Self> {
+        Some(Self { request: self.request.copy()?, next: self.next.clone() })
+    }
+
     /// Whether the call may be made again after it has failed so, without doing anything twice that must not be: its handler
     /// never ran, or its method is idempotent.
     pub fn may_repeat(&self, status: &Status) -> bool {
         status.executed() == Executed::No || self.method().idempotent
-    }
-}
-
-impl Clone for TowerRequest {
-    fn clone(&self) -> Self {
-        Self { request: self.request.copy(), next: self.next.clone() }
     }
 }
 

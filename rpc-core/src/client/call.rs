@@ -14,7 +14,7 @@ use super::remote::RemoteCall;
 use crate::codec::{Codec, Prost};
 use crate::proto::client::Outcome;
 use crate::request::Response;
-use crate::service::StreamOutput;
+use crate::service::{StreamOutput, wrong_output};
 use crate::status::{Executed, Status};
 
 /// A call: a future of its reply.
@@ -103,9 +103,7 @@ impl<Reply> Call<Reply> {
                 let (output, metadata) = response?.into_parts();
                 match output {
                     StreamOutput::Whole(body) => Ok(Response::with_block(body, metadata)),
-                    StreamOutput::Stream(_) => Err(Status::internal(
-                        "the handler returned a stream although its method has one reply",
-                    )),
+                    StreamOutput::Stream(_) => Err(wrong_output()),
                 }
             }),
         }

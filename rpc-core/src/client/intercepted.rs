@@ -8,11 +8,18 @@ use super::cancel::Flag;
 use super::channel::Channel;
 use super::due::Due;
 use super::stub::Client;
-use crate::interceptor::{self, Dynamic, Next, Payload, Ran, Rest, Side};
+use crate::buf::Body;
+use crate::interceptor::{
+    self, Called, Dynamic, Handover, InterceptedReplies, Next, Opening, Payload, Progress, Rest,
+    Side,
+};
+use crate::message::Form;
+use crate::metadata::MetadataMap;
 use crate::proto::client::Outcome;
-use crate::request::Request;
+use crate::request::{Request, Response};
 use crate::service::MethodDescriptor;
-use crate::status::Status;
+use crate::status::{Executed, Status};
+use crate::streaming::Messages;
 use crate::transport::BoxFuture;
 
 /// A channel and the interceptor before it.
@@ -21,18 +28,34 @@ pub(super) struct Layer {
     interceptor: Arc<dyn Dynamic>,
 }
 
+/// What is called, and who makes the call behind the interceptor: a client of the layer's channel.
+pub(super) struct Through {
+    pub(super) client: Client,
+    pub(super) index: usize,
+    pub(super) method: &'static MethodDescriptor,
+    /// Whoever raises it cancels the call.
+    pub(super) cancel: Arc<Flag>,
+}
+
 /// A call that goes through an interceptor: a future of a reply, its body not decoded.
 pub(super) struct InterceptedCall {
     running: Option<BoxFuture<'static, interceptor::Outcome>>,
-    ran: Arc<Ran>,
+    progress: Arc<Progress>,
+    due: Due,
+}
+
+/// The same where replies are a stream: a future of them.
+pub(super) struct InterceptedStreaming {
+    opening: Option<Opening>,
+    progress: Arc<Progress>,
     due: Due,
 }
 
 /// The call behind the interceptor.
 pub(super) struct Behind {
-    pub(super) client: Client,
-    pub(super) method: usize,
-    pub(super) cancel: Arc<Flag>,
+    pub(super) through: Through,
+    /// Where its replies go, if they are a stream.
+    pub(super) replies: Option<Handover>,
 }
 
 impl Layer {
@@ -40,28 +63,67 @@ impl Layer {
         Self { channel, interceptor }
     }
 
-    /// A call that `client`, of this layer's channel, makes; whoever raises `cancel` cancels it.
-    pub(super) fn call(
+    /// A call with one reply.
+    pub(super) fn call(&self, through: Through, request: Request<Payload>) -> InterceptedCall {
+        let (running, progress, due) = self.run(Behind { through, replies: None }, request);
+        InterceptedCall { running: Some(running), progress, due }
+    }
+
+    /// A call with a stream of replies.
+    pub(super) fn streaming(
         &self,
-        client: Client,
-        (method, descriptor): (usize, &'static MethodDescriptor),
+        through: Through,
         request: Request<Payload>,
-        cancel: Arc<Flag>,
-    ) -> InterceptedCall {
+    ) -> InterceptedStreaming {
+        let (handover, opened) = Handover::new();
+        let behind = Behind { through, replies: Some(handover) };
+        let (running, progress, due) = self.run(behind, request);
+        let opening = Some(Opening::new(running, opened, Arc::clone(&progress)));
+        InterceptedStreaming { opening, progress, due }
+    }
+
+    fn run(
+        &self,
+        behind: Behind,
+        request: Request<Payload>,
+    ) -> (BoxFuture<'static, interceptor::Outcome>, Arc<Progress>, Due) {
         let deadline = request.due(self.channel.default_timeout());
         let request = request.with_due(deadline);
-        let rest = Arc::new(Behind { client, method, cancel });
-        let (next, ran) = Next::new(descriptor, Side::Client, rest);
-        let running = Some(Arc::clone(&self.interceptor).run(request, next));
-        InterceptedCall { running, ran, due: Due::new(deadline) }
+        let called = Called { method: behind.through.method, path: None };
+        let (next, progress) = Next::new(called, Side::Client, Arc::new(behind));
+        let running = Arc::clone(&self.interceptor).run(request, next);
+        (running, progress, Due::new(deadline))
     }
 }
 
 impl Rest for Behind {
     fn run(&self, request: Request<Payload>) -> BoxFuture<'static, interceptor::Outcome> {
-        let request = request.map(Payload::into_body);
-        let mut call = self.client.raw(self.method, request, Arc::clone(&self.cancel));
+        let Through { client, index, method, cancel } = &self.through;
+        let (index, cancel) = (*index, Arc::clone(cancel));
+        if let Some(handover) = &self.replies {
+            let call = request.try_map(Payload::into_input);
+            let call = call.map(|request| client.raw_replying(index, request, cancel));
+            let handover = handover.clone();
+            return Box::pin(async move {
+                let mut call = call?;
+                handover.pass(poll_fn(|cx| call.poll_replies(cx)).await?).await
+            });
+        }
+        if method.reply == Form::Stream {
+            let message = "replies in a stream have nobody here to go to: use the method of a client for them";
+            let status = Status::unimplemented(message).with_executed(Executed::No);
+            return Box::pin(std::future::ready(Err(status)));
+        }
+        let call = match method.request {
+            Form::Whole => request
+                .try_map(Payload::into_whole)
+                .map(|request| client.raw(index, request, cancel)),
+            Form::Stream => request
+                .try_map(Payload::into_input)
+                .map(|request| client.raw_client_streaming(index, request, cancel)),
+        };
         Box::pin(async move {
+            let mut call = call?;
             match poll_fn(|cx| call.poll_outcome(cx)).await {
                 Ok(response) => Ok(response.map(Payload::from)),
                 Err(status) => Err(call.named(status)),
@@ -70,31 +132,98 @@ impl Rest for Behind {
     }
 }
 
+/// The end of the call was asked for. The call behind the interceptor sees that by itself, so that its
+/// outcome is exact; where there is none, here is the outcome.
+fn cancelled(progress: &Progress) -> Option<Status> {
+    if progress.is_running() {
+        return None;
+    }
+    let message = "the call was cancelled while no call behind its interceptor ran";
+    Some(progress.status(Status::cancelled(message)))
+}
+
+fn expired(progress: &Progress) -> Status {
+    let message = "the deadline passed before the call and its interceptors were done";
+    progress.status(Status::deadline_exceeded(message))
+}
+
 impl InterceptedCall {
-    /// The end of the call was asked for. The call behind the interceptor sees that by itself, so that its
-    /// outcome is exact; where there is none yet, here is the outcome.
     pub(super) fn cancel(&mut self) -> Option<Status> {
-        if self.ran.has_begun() {
-            return None;
-        }
+        let status = cancelled(&self.progress)?;
         self.running = None;
-        Some(self.ran.status(Status::cancelled("the call was cancelled before it was sent")))
+        Some(status)
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let running = self.running.as_mut().expect("a call is not polled after it has ended");
         let outcome = match running.as_mut().poll(cx) {
-            Poll::Ready(Ok(response)) => Ok(response.map(Payload::into_body)),
-            Poll::Ready(Err(status)) => Err(self.ran.status(status)),
+            Poll::Ready(outcome) => outcome.and_then(|response| {
+                let (payload, block) = response.into_parts();
+                Ok(Response::with_block(payload.into_whole()?, block))
+            }),
             Poll::Pending => {
                 std::task::ready!(self.due.poll(cx));
                 // Its end says whether the call behind was sent.
                 self.running = None;
-                let message = "the deadline passed before the call and its interceptors were done";
-                Err(self.ran.status(Status::deadline_exceeded(message)))
+                return Poll::Ready(Err(expired(&self.progress)));
             }
         };
         self.running = None;
-        Poll::Ready(outcome)
+        Poll::Ready(outcome.map_err(|status| self.progress.status(status)))
+    }
+}
+
+impl InterceptedStreaming {
+    pub(super) fn cancel(&mut self) -> Option<Status> {
+        let status = cancelled(&self.progress)?;
+        self.opening = None;
+        Some(status)
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Replies>, Status>> {
+        let opening = self.opening.as_mut().expect("a call is not polled after it has ended");
+        let opened = match opening.poll(cx) {
+            Poll::Ready(opened) => opened,
+            Poll::Pending => {
+                std::task::ready!(self.due.poll(cx));
+                self.opening = None;
+                return Poll::Ready(Err(expired(&self.progress)));
+            }
+        };
+        self.opening = None;
+        let due = Due::new(self.due.at());
+        Poll::Ready(opened.map(|response| response.map(|replies| Replies { replies, due })))
+    }
+}
+
+/// Replies that go round an interceptor.
+pub(super) struct Replies {
+    replies: InterceptedReplies,
+    due: Due,
+}
+
+impl Replies {
+    /// The end of the call was asked for; see [`cancelled`].
+    pub(super) fn cancel(&self) -> Option<Status> {
+        let message = "the call was cancelled while its interceptor was not done";
+        (!self.replies.is_open()).then(|| Status::cancelled(message).with_executed(Executed::Yes))
+    }
+
+    pub(super) fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Body, Status>>> {
+        if let Poll::Ready(item) = self.replies.poll_message(cx) {
+            return Poll::Ready(item);
+        }
+        // The replies keep the deadline as well, and the interceptor does not.
+        std::task::ready!(self.due.poll(cx));
+        let message =
+            "the deadline passed before the replies and the call's interceptors were done";
+        Poll::Ready(Some(Err(Status::deadline_exceeded(message).with_executed(Executed::Yes))))
+    }
+
+    pub(super) fn take_trailers(&mut self) -> MetadataMap {
+        self.replies.take_trailers()
     }
 }

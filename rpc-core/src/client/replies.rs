@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use super::cancel::Flag;
 use super::in_process::InProcessReplies;
+use super::intercepted;
 use super::link::{Link, Shared};
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message};
@@ -26,6 +27,7 @@ pub(super) struct Replies {
 pub(super) enum ReplyWay {
     Remote(RemoteReplies),
     InProcess(InProcessReplies),
+    Intercepted(Box<intercepted::Replies>),
 }
 
 impl Messages for Replies {
@@ -42,6 +44,12 @@ impl Messages for Replies {
                 Poll::Ready(Some(Err(InProcessReplies::cancelled())))
             }
             ReplyWay::InProcess(replies) => replies.poll_message(cx),
+            ReplyWay::Intercepted(replies) => {
+                if cancelled && let Some(status) = replies.cancel() {
+                    return Poll::Ready(Some(Err(status)));
+                }
+                replies.poll_message(cx)
+            }
         }
     }
 
@@ -49,6 +57,7 @@ impl Messages for Replies {
         match &mut self.way {
             ReplyWay::Remote(replies) => replies.take_trailers(),
             ReplyWay::InProcess(replies) => replies.take_trailers(),
+            ReplyWay::Intercepted(replies) => replies.take_trailers(),
         }
     }
 }

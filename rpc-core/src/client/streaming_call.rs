@@ -9,12 +9,13 @@ use std::task::{Context, Poll};
 
 use super::cancel::{CancelHandle, Flag};
 use super::in_process::{InProcessReplies, InProcessStreaming};
+use super::intercepted::InterceptedStreaming;
 use super::remote::RemoteCall;
 use super::replies::{Replies, ReplyWay};
 use crate::request::Response;
-use crate::service::StreamOutput;
+use crate::service::{StreamOutput, wrong_output};
 use crate::status::Status;
-use crate::streaming::Streaming;
+use crate::streaming::{Messages, Streaming};
 
 /// A call whose reply is a stream: a future of it, ready when the handler has taken the call.
 ///
@@ -45,6 +46,7 @@ pub(super) enum Kind {
     Failed(Option<Status>),
     Remote(RemoteCall),
     InProcess(InProcessStreaming),
+    Intercepted(InterceptedStreaming),
 }
 
 impl<Reply> StreamingCall<Reply> {
@@ -57,7 +59,23 @@ impl<Reply> StreamingCall<Reply> {
         CancelHandle::new(Arc::clone(self.cancel.get_or_insert_default()))
     }
 
-    fn poll_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<ReplyWay>, Status>> {
+    /// The same call, which whoever raises `cancel` cancels.
+    pub(super) fn cancelled_by(self, cancel: Option<Arc<Flag>>) -> Self {
+        Self { cancel, ..self }
+    }
+
+    /// Ready when the replies begin, which are not decoded.
+    pub(super) fn poll_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<Box<dyn Messages>>, Status>> {
+        let response = std::task::ready!(self.poll_way(cx))?;
+        let cancel = self.cancel.clone();
+        let replies = |way| Box::new(Replies { way, cancel }) as Box<dyn Messages>;
+        Poll::Ready(Ok(response.map(replies)))
+    }
+
+    fn poll_way(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<ReplyWay>, Status>> {
         let cancelled = self.cancel.as_ref().is_some_and(|flag| flag.is_asked(cx.waker()));
         match &mut self.kind {
             Kind::Failed(status) => {
@@ -73,6 +91,13 @@ impl<Reply> StreamingCall<Reply> {
                     Err(status) => Err(status.with_peer(call.peer())),
                 })
             }
+            Kind::Intercepted(call) => {
+                if cancelled && let Some(status) = call.cancel() {
+                    return Poll::Ready(Err(status));
+                }
+                let boxed = |replies| ReplyWay::Intercepted(Box::new(replies));
+                call.poll(cx).map_ok(|response| response.map(boxed))
+            }
             Kind::InProcess(call) if cancelled => Poll::Ready(Err(call.cancel())),
             Kind::InProcess(call) => {
                 let response = std::task::ready!(call.poll(cx))?;
@@ -82,9 +107,7 @@ impl<Reply> StreamingCall<Reply> {
                         let replies = InProcessReplies::new(replies, call.deadline());
                         Ok(Response::with_block(ReplyWay::InProcess(replies), metadata))
                     }
-                    StreamOutput::Whole(_) => Err(Status::internal(
-                        "the handler returned one reply although its method has a stream of them",
-                    )),
+                    StreamOutput::Whole(_) => Err(wrong_output()),
                 })
             }
         }
@@ -96,10 +119,7 @@ impl<Reply> Future for StreamingCall<Reply> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let response = std::task::ready!(self.poll_replies(cx))?;
-        let cancel = self.cancel.clone();
-        Poll::Ready(
-            Ok(response.map(|way| Streaming::of_replies(Box::new(Replies { way, cancel })))),
-        )
+        Poll::Ready(Ok(response.map(Streaming::of_replies)))
     }
 }
 
@@ -109,6 +129,7 @@ impl<Reply> fmt::Debug for StreamingCall<Reply> {
             Kind::Failed(_) => "failed",
             Kind::Remote(_) => "remote",
             Kind::InProcess(_) => "in process",
+            Kind::Intercepted(_) => "intercepted",
         };
         write!(f, "StreamingCall({way})")
     }

@@ -1,26 +1,24 @@
 //! What generated clients are made of.
 
-use futures_core::Stream;
+mod streams;
+
 use std::sync::Arc;
 
 use super::call::{Call, Kind};
 use super::cancel::Flag;
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
-use super::in_process::{InProcessCall, InProcessStreaming};
-use super::intercepted::{Behind, Layer};
+use super::in_process::InProcessCall;
+use super::intercepted::{Behind, Layer, Through};
 use super::link::{Link, NewStreams, Unsent};
 use super::methods::ServiceNumbers;
 use super::remote::RemoteCall;
-use super::streaming_call::{self, StreamingCall};
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
-use crate::interceptor::{Next, Payload, Side};
-use crate::message::Form;
+use crate::interceptor::{Called, Next, Payload, Side};
 use crate::metadata::MetadataMap;
 use crate::request::Request;
-use crate::service::{Service, ServiceDescriptor, StreamInput};
+use crate::service::{Service, ServiceDescriptor};
 use crate::status::{Executed, Status};
-use crate::streaming::{Messages, encoded};
 use crate::wire::head::MAX_PATH;
 use crate::wire::metadata;
 
@@ -70,8 +68,11 @@ impl Client {
     ///
     /// If the service has no such method.
     pub fn next(&self, method: usize) -> Next {
-        let rest = Arc::new(Behind { client: self.clone(), method, cancel: Arc::default() });
-        Next::new(&self.service.methods[method], Side::Client, rest).0
+        let descriptor = &self.service.methods[method];
+        let client = self.clone();
+        let through = Through { client, index: method, method: descriptor, cancel: Arc::default() };
+        let called = Called { method: descriptor, path: None };
+        Next::new(called, Side::Client, Arc::new(Behind { through, replies: None })).0
     }
 
     fn begin<Req, Rep>(
@@ -89,135 +90,20 @@ impl Client {
             Way::InProcess(service) => self.in_process(service, method, &mut request, body),
             Way::Intercepted(layer) => {
                 let request = request.map(|_| Payload::from(body));
-                return self.intercepted(layer, method, request, cancel.unwrap_or_default());
+                let cancel = cancel.unwrap_or_default();
+                let through = self.through(layer, method, Arc::clone(&cancel));
+                let call = layer.call(through, request);
+                return Call::new(Kind::Intercepted(call)).cancelled_by(Some(cancel));
             }
         };
         let kind = started.unwrap_or_else(|status| Kind::Failed(Some(status)));
         Call::new(kind).cancelled_by(cancel)
     }
 
-    fn intercepted<Rep>(
-        &self,
-        layer: &Layer,
-        method: usize,
-        request: Request<Payload>,
-        cancel: Arc<Flag>,
-    ) -> Call<Rep> {
-        let behind = Self { channel: layer.channel.clone(), ..*self };
-        let descriptor = &self.service.methods[method];
-        let call = layer.call(behind, (method, descriptor), request, Arc::clone(&cancel));
-        Call::new(Kind::Intercepted(call)).cancelled_by(Some(cancel))
-    }
-
-    /// A call of a method that takes a stream and gives one reply.
-    ///
-    /// # Panics
-    ///
-    /// If the service has no such method.
-    pub fn client_streaming<Req, Rep, S>(&self, method: usize, request: Request<S>) -> Call<Rep>
-    where
-        S: Stream<Item = Req> + Send + 'static,
-        Prost: Codec<Req>,
-    {
-        let (mut options, requests) = split(request);
-        let new = StreamInput::Stream(encode_all(requests));
-        let started = match &self.channel.0 {
-            Way::Link(link) => {
-                self.streaming(link, method, &mut options, new, Form::Whole).map(Kind::Remote)
-            }
-            Way::InProcess(service) => self
-                .in_process_streaming(service, method, &mut options, new)
-                .map(Kind::InProcessStreaming),
-            Way::Intercepted(_) => Err(not_intercepted()),
-        };
-        Call::new(started.unwrap_or_else(|status| Kind::Failed(Some(status))))
-    }
-
-    /// A call of a method that takes one request and gives a stream.
-    ///
-    /// # Panics
-    ///
-    /// If the service has no such method.
-    pub fn server_streaming<Req, Rep>(
-        &self,
-        method: usize,
-        request: Request<Req>,
-    ) -> StreamingCall<Rep>
-    where
-        Prost: Codec<Req>,
-    {
-        let (options, message) = split(request);
-        self.replying(method, options, StreamInput::Whole(Prost.encode(&message)))
-    }
-
-    /// A call of a method that takes a stream and gives one.
-    ///
-    /// # Panics
-    ///
-    /// If the service has no such method.
-    pub fn bidi_streaming<Req, Rep, S>(
-        &self,
-        method: usize,
-        request: Request<S>,
-    ) -> StreamingCall<Rep>
-    where
-        S: Stream<Item = Req> + Send + 'static,
-        Prost: Codec<Req>,
-    {
-        let (options, requests) = split(request);
-        self.replying(method, options, StreamInput::Stream(encode_all(requests)))
-    }
-
-    fn replying<Rep>(
-        &self,
-        method: usize,
-        mut options: Request<()>,
-        new: StreamInput,
-    ) -> StreamingCall<Rep> {
-        let started = match &self.channel.0 {
-            Way::Link(link) => self
-                .streaming(link, method, &mut options, new, Form::Stream)
-                .map(streaming_call::Kind::Remote),
-            Way::InProcess(service) => self
-                .in_process_streaming(service, method, &mut options, new)
-                .map(streaming_call::Kind::InProcess),
-            Way::Intercepted(_) => Err(not_intercepted()),
-        };
-        let failed = |status| streaming_call::Kind::Failed(Some(status));
-        StreamingCall::new(started.unwrap_or_else(failed))
-    }
-
-    fn streaming(
-        &self,
-        link: &Arc<Link>,
-        method: usize,
-        options: &mut Request<()>,
-        new: StreamInput,
-        replies: Form,
-    ) -> Result<RemoteCall, Status> {
-        let (body, requests) = match new {
-            StreamInput::Whole(body) => (body, None),
-            StreamInput::Stream(requests) => {
-                link.shared().check_streams()?;
-                (Body::new(), Some(requests))
-            }
-        };
-        let streams = Some(Box::new(NewStreams { requests, replies }));
-        let started = self.unsent(link, method, options, body, streams);
-        started.map_err(|status| status.with_peer(link.path().peer))
-    }
-
-    fn in_process_streaming(
-        &self,
-        service: &Arc<dyn Service>,
-        method: usize,
-        options: &mut Request<()>,
-        input: StreamInput,
-    ) -> Result<InProcessStreaming, Status> {
-        self.check_offered(service, method)?;
-        let deadline = options.due(IN_PROCESS_TIMEOUT);
-        let (service, metadata) = (Arc::clone(service), options.take_metadata());
-        Ok(InProcessStreaming::new(service, method, input, metadata, deadline))
+    /// A call of this client's as it goes on behind `layer`.
+    fn through(&self, layer: &Layer, index: usize, cancel: Arc<Flag>) -> Through {
+        let client = Self { channel: layer.channel.clone(), ..*self };
+        Through { client, index, method: &self.service.methods[index], cancel }
     }
 
     fn remote<Req>(
@@ -291,27 +177,6 @@ fn numbers(channel: &Channel, service: &'static ServiceDescriptor) -> ServiceNum
         Way::Intercepted(layer) => numbers(&layer.channel, service),
         Way::InProcess(_) => ServiceNumbers::None,
     }
-}
-
-/// Streams do not go around an interceptor, which may be there to keep calls out.
-fn not_intercepted() -> Status {
-    let message = "interceptors around methods that have streams are not there yet; call it through a channel without any";
-    Status::unimplemented(message).with_executed(Executed::No)
-}
-
-/// A request's options and its message.
-fn split<T>(request: Request<T>) -> (Request<()>, T) {
-    let mut message = None;
-    let options = request.map(|taken| message = Some(taken));
-    (options, message.expect("the closure runs once"))
-}
-
-fn encode_all<S>(requests: S) -> Box<dyn Messages>
-where
-    S: Stream + Send + 'static,
-    Prost: Codec<S::Item>,
-{
-    encoded(requests, |request| Ok(Prost.encode(&request)))
 }
 
 fn check_path(path: &str) -> Result<(), Status> {

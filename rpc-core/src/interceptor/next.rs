@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use super::progress::{Progress, Traffic};
 use super::{Outcome, Payload};
 use crate::request::Request;
 use crate::service::MethodDescriptor;
-use crate::status::{Executed, Status};
+use crate::status::Executed;
 use crate::transport::BoxFuture;
 
 /// The rest of a call: further interceptors, and then the channel or the handler.
@@ -15,10 +15,18 @@ use crate::transport::BoxFuture;
 /// It can be cloned, to run the call again.
 #[derive(Clone)]
 pub struct Next {
-    method: &'static MethodDescriptor,
+    called: Called,
     side: Side,
     rest: Arc<dyn Rest>,
-    ran: Arc<Ran>,
+    progress: Arc<Progress>,
+}
+
+/// What is called.
+#[derive(Clone)]
+pub(crate) struct Called {
+    pub(crate) method: &'static MethodDescriptor,
+    /// Where the method does not say it: it is that of a fallback.
+    pub(crate) path: Option<Arc<str>>,
 }
 
 /// Where an interceptor stands.
@@ -35,33 +43,21 @@ pub(crate) trait Rest: Send + Sync + 'static {
     fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome>;
 }
 
-/// What is known of whether the handler ran, over all runs of the rest.
-#[derive(Debug, Default)]
-pub(crate) struct Ran {
-    has_begun: AtomicBool,
-    /// The most of all runs that have ended, as a number.
-    executed: AtomicU8,
-}
-
-/// One run of the rest. Dropped before its end, it may have reached the handler.
-struct Run<'a> {
-    ran: &'a Ran,
-    executed: Executed,
-}
-
 impl Next {
-    pub(crate) fn new(
-        method: &'static MethodDescriptor,
-        side: Side,
-        rest: Arc<dyn Rest>,
-    ) -> (Self, Arc<Ran>) {
-        let ran = Arc::<Ran>::default();
-        (Self { method, side, rest, ran: Arc::clone(&ran) }, ran)
+    pub(crate) fn new(called: Called, side: Side, rest: Arc<dyn Rest>) -> (Self, Arc<Progress>) {
+        let progress = Arc::<Progress>::default();
+        (Self { called, side, rest, progress: Arc::clone(&progress) }, progress)
     }
 
-    /// The method that is called.
+    /// The method that is called, and with it which of its sides are streams. A server's fallback has one for all
+    /// paths.
     pub fn method(&self) -> &'static MethodDescriptor {
-        self.method
+        self.called.method
+    }
+
+    /// The path that is called, for example `/helloworld.Greeter/SayHello`.
+    pub fn path(&self) -> &str {
+        self.called.path.as_deref().unwrap_or(self.called.method.path)
     }
 
     /// The side that this is.
@@ -69,60 +65,38 @@ impl Next {
         self.side
     }
 
-    /// Runs the rest of the call.
+    /// Counts the call's messages as they go by, also those of a call that fails.
+    pub fn traffic(&self) -> Traffic {
+        Traffic::new(Arc::clone(&self.progress))
+    }
+
+    /// Runs the rest of the call, to its end: where replies are a stream, to the end of that.
     ///
     /// # Errors
     ///
-    /// How the call failed. Whatever status an interceptor makes of it, whether the handler ran is kept.
+    /// How the call failed. Whatever status an interceptor makes of it, whether the handler ran is kept. `Internal`
+    /// without a run if the replies of an earlier one have begun.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future cancels what it runs.
     pub async fn run(self, request: Request<Payload>) -> Outcome {
-        let mut run = self.ran.begin();
+        let mut run = self.progress.begin();
+        let request = request.map(|payload| payload.counted(&self.progress));
         let outcome = self.rest.run(request).await;
         run.executed = match &outcome {
             Ok(_) => Executed::Yes,
             Err(status) => status.executed(),
         };
+        if let Some(reply) = outcome.as_ref().ok().and_then(|response| response.get_ref().body()) {
+            self.progress.replies.add(reply.len());
+        }
         outcome
-    }
-}
-
-impl Ran {
-    /// Whether the rest of the call has begun.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.has_begun.load(Ordering::Relaxed)
-    }
-
-    /// The status with which an intercepted call ends, when no run of its rest goes on.
-    pub(crate) fn status(&self, status: Status) -> Status {
-        status.with_executed(match self.executed.load(Ordering::Relaxed) {
-            0 => Executed::No,
-            1 => Executed::Maybe,
-            _ => Executed::Yes,
-        })
-    }
-
-    fn begin(&self) -> Run<'_> {
-        self.has_begun.store(true, Ordering::Relaxed);
-        Run { ran: self, executed: Executed::Maybe }
-    }
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        let number = match self.executed {
-            Executed::No => 0,
-            Executed::Maybe => 1,
-            Executed::Yes => 2,
-        };
-        self.ran.executed.fetch_max(number, Ordering::Relaxed);
     }
 }
 
 impl fmt::Debug for Next {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Next").field("method", &self.method.path).field("side", &self.side).finish()
+        f.debug_struct("Next").field("path", &self.path()).field("side", &self.side).finish()
     }
 }

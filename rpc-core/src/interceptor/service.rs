@@ -1,15 +1,19 @@
 //! A service behind an interceptor.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 
-use super::{Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
+use super::replies::{Handover, Opening};
+use super::{Called, Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
 use crate::buf::Body;
-use crate::request::Request;
+use crate::message::Form;
+use crate::request::{Request, Response};
 use crate::service::{
     HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
-    no_streams_through, unknown_method,
+    StreamOutput, unknown_method, unknown_streaming_method, wrong_output,
 };
+use crate::status::Status;
 use crate::transport::BoxFuture;
 
 /// A service whose calls go through an interceptor first.
@@ -36,36 +40,103 @@ impl<S: Service + ?Sized> Service for Intercepted<S> {
         self.service.descriptor()
     }
 
-    fn call_streaming(&self, _: usize, _: Request<StreamInput>) -> StreamHandlerFuture {
-        no_streams_through("interceptors")
+    fn fallback_path(&self) -> Option<Arc<str>> {
+        self.service.fallback_path()
     }
 
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {
-        let Some(descriptor) = self.descriptor().methods.get(method) else {
+        let Some(called) = self.called(method) else {
             return unknown_method(self.descriptor(), method);
         };
-        let rest = Arc::new(Method { service: Arc::clone(&self.service), index: method });
-        let (next, ran) = Next::new(descriptor, Side::Server, rest);
+        let rest = Arc::new(Unary { service: Arc::clone(&self.service), index: method });
+        let (next, progress) = Next::new(called, Side::Server, rest);
         let interceptor = Arc::clone(&self.interceptor);
         Box::pin(async move {
             let outcome = interceptor.run(request.map(Payload::from), next).await;
-            match outcome {
-                Ok(response) => Ok(response.map(Payload::into_body)),
-                Err(status) => Err(ran.status(status)),
+            let reply = outcome.and_then(into_reply);
+            reply.map_err(|status| progress.status(status))
+        })
+    }
+
+    fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
+        let Some(called) = self.called(method) else {
+            return unknown_streaming_method(self.descriptor(), method);
+        };
+        let reply = called.method.reply;
+        let (handover, opened) = Handover::new();
+        let rest = Streams { service: Arc::clone(&self.service), index: method, reply, handover };
+        let (next, progress) = Next::new(called, Side::Server, Arc::new(rest));
+        let interceptor = Arc::clone(&self.interceptor);
+        Box::pin(async move {
+            // In here, so that whatever the interceptor does at once is part of the call.
+            let running = interceptor.run(request.map(Payload::from), next);
+            match reply {
+                Form::Whole => {
+                    let reply = running.await.and_then(into_reply);
+                    let reply = reply.map_err(|status| progress.status(status))?;
+                    Ok(reply.map(StreamOutput::Whole))
+                }
+                Form::Stream => {
+                    let mut opening = Opening::new(running, opened, progress);
+                    let replies = poll_fn(|cx| opening.poll(cx)).await?;
+                    Ok(replies.map(|replies| StreamOutput::Stream(Box::new(replies))))
+                }
             }
         })
     }
 }
 
-struct Method<S: ?Sized> {
+impl<S: Service + ?Sized> Intercepted<S> {
+    fn called(&self, method: usize) -> Option<Called> {
+        let method = self.descriptor().methods.get(method)?;
+        Some(Called { method, path: self.service.fallback_path() })
+    }
+}
+
+fn into_reply(response: Response<Payload>) -> Result<Response<Body>, Status> {
+    let (payload, block) = response.into_parts();
+    Ok(Response::with_block(payload.into_whole()?, block))
+}
+
+/// A method without streams, behind the interceptor.
+struct Unary<S: ?Sized> {
     service: Arc<S>,
     index: usize,
 }
 
-impl<S: Service + ?Sized> Rest for Method<S> {
+impl<S: Service + ?Sized> Rest for Unary<S> {
     fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome> {
-        let running = self.service.call(self.index, request.map(Payload::into_body));
-        Box::pin(async move { Ok(running.await?.map(Payload::from)) })
+        let running = request.try_map(Payload::into_whole);
+        let running = running.map(|request| self.service.call(self.index, request));
+        Box::pin(async move { Ok(running?.await?.map(Payload::from)) })
+    }
+}
+
+/// One that has streams.
+struct Streams<S: ?Sized> {
+    service: Arc<S>,
+    index: usize,
+    reply: Form,
+    handover: Handover,
+}
+
+impl<S: Service + ?Sized> Rest for Streams<S> {
+    fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome> {
+        let running = request.try_map(Payload::into_input);
+        let running = running.map(|request| self.service.call_streaming(self.index, request));
+        let (reply, handover) = (self.reply, self.handover.clone());
+        Box::pin(async move {
+            let (output, block) = running?.await?.into_parts();
+            match (reply, output) {
+                (Form::Whole, StreamOutput::Whole(body)) => {
+                    Ok(Response::with_block(Payload::from(body), block))
+                }
+                (Form::Stream, StreamOutput::Stream(replies)) => {
+                    handover.pass(Response::with_block(replies, block)).await
+                }
+                _ => Err(wrong_output()),
+            }
+        })
     }
 }
 

@@ -57,7 +57,7 @@ impl Builder {
     }
 
     /// Answers the calls of methods that no service has, by their paths, instead of `Unimplemented`. It stands
-    /// behind the server's interceptors, which see its method as `(fallback)`.
+    /// behind the server's interceptors, which see the path that was called.
     pub fn fallback(mut self, fallback: impl Fallback) -> Self {
         self.fallback = Some(Arc::new(fallback));
         self

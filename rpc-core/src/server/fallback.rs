@@ -41,6 +41,10 @@ impl Service for At {
         &DESCRIPTOR
     }
 
+    fn fallback_path(&self) -> Option<Arc<str>> {
+        Some(Arc::clone(&self.path))
+    }
+
     fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
         let (fallback, path) = (Arc::clone(&self.fallback), Arc::clone(&self.path));
         Box::pin(async move { fallback.call(path, request).await })

@@ -119,3 +119,9 @@ fn wrong_shape() -> Status {
     Status::internal("the method's descriptor does not say what its handler takes")
         .with_executed(Executed::No)
 }
+
+/// The same of what a handler has returned.
+pub(crate) fn wrong_output() -> Status {
+    Status::internal("the method's descriptor does not say what its handler returns")
+        .with_executed(Executed::Yes)
+}

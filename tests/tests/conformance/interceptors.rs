@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use verbwire::interceptor::{Interceptor, Next, Outcome, Payload, from_fn};
-use verbwire::{Channel, Code, Executed, Request, Server, Status};
+use verbwire::{Channel, Code, Executed, LoadLimits, Request, Server, Status};
 use verbwire_tests::backends::Place;
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
@@ -23,6 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(an_interceptor_sees_the_call_as_a_whole_on_both_sides),
     case!(the_last_interceptor_comes_first),
     case!(a_servers_interceptor_hands_its_findings_to_every_handler).over_a_connection(),
+    case!(an_interceptor_sees_the_path_that_a_fallback_answers_for).over_a_connection(),
     case!(an_interceptor_may_run_a_call_again),
     case!(an_interceptor_may_answer_by_itself),
     case!(the_deadline_covers_interceptors),
@@ -32,14 +33,14 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Messages of a kind, in order.
 #[derive(Debug, Default, Clone)]
-struct Notes(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
-    fn add(&self, note: impl Into<String>) {
+    pub(crate) fn add(&self, note: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.into());
     }
 
-    fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -51,7 +52,7 @@ impl Interceptor for Watch {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
         let left = request.deadline().map(|due| due.saturating_duration_since(Instant::now()));
         let has_deadline = left.is_some_and(|left| left > Duration::ZERO && left <= LONG);
-        let (path, side) = (next.method().path, next.side());
+        let (path, side) = (next.path().to_owned(), next.side());
         let (len, entries) = (request.get_ref().len(), request.metadata().len());
         let Self(name, notes) = self;
         notes.add(format!("{name} {side:?} {path} {len} {entries} {has_deadline}"));
@@ -68,8 +69,11 @@ impl Interceptor for Watch {
     }
 }
 
-/// A channel to `service`, which is put behind what `wrap` does.
-async fn channel(fixture: &Fixture, service: impl verbwire_core::service::Service) -> Channel {
+/// A channel to `service`.
+pub(crate) async fn channel(
+    fixture: &Fixture,
+    service: impl verbwire_core::service::Service,
+) -> Channel {
     if fixture.backend().place == Place::InProcess {
         return Channel::in_process(service);
     }
@@ -185,14 +189,29 @@ async fn a_servers_interceptor_hands_its_findings_to_every_handler(fixture: Fixt
     assert_eq!((status.code(), status.executed()), (Code::Unauthenticated, Executed::No));
 }
 
+async fn an_interceptor_sees_the_path_that_a_fallback_answers_for(fixture: Fixture) {
+    let notes = Notes::default();
+    let builder = Server::builder()
+        .intercept(Watch("s", notes.clone()))
+        .load_limits(&LoadLimits::new().max_running_calls(10))
+        .fallback(|_: Arc<str>, request: Request<verbwire::Body>| async move {
+            Ok(verbwire::Response::new(request.into_inner()))
+        });
+    let channel = Serving::start(builder, &fixture.target()).await.connect().await;
+    let mut request = Request::new(LeftRequest {});
+    request.set_timeout(LONG);
+    ContextClient::new(channel).left(request).await.expect("an empty reply");
+    assert_eq!(notes.take(), ["s Server /context.Context/Left 0 0 true", "s 0 0"]);
+}
+
 /// Runs calls that fail with `Unavailable` again.
 struct Again(Arc<AtomicUsize>);
 
 impl Interceptor for Again {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
         loop {
-            let outcome = next.clone().run(request.copy()).await;
-            match outcome {
+            let Some(copy) = request.copy() else { return next.run(request).await };
+            match next.clone().run(copy).await {
                 Err(status) if status.code() == Code::Unavailable => {
                     self.0.fetch_add(1, Ordering::SeqCst);
                 }

@@ -23,8 +23,12 @@ use verbwire_tests::case::Case;
 use verbwire_tests::fixture::{Fixture, LONG, begin};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
+use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{Blob, FailRequest, Ticket};
+use verbwire_tests::streams::items;
 use verbwire_tower::{TowerChannel, TowerRequest, layer};
+
+use crate::streams::{next, scan, take};
 
 pub(crate) const CASES: &[Case] = &[
     case!(a_timeout_layer_ends_a_call_with_deadline_exceeded),
@@ -35,6 +39,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_retry_layer_repeats_what_did_not_run_and_nothing_else),
     case!(a_buffer_layer_hands_calls_on_and_their_statuses_back),
     case!(a_status_comes_through_layers_as_it_is),
+    case!(a_stream_is_one_call_for_layers),
     case!(layers_of_all_kinds_stand_before_one_client),
     case!(a_call_that_is_dropped_in_a_layer_leaves_its_place),
     case!(the_deadline_covers_layers),
@@ -104,6 +109,30 @@ async fn a_load_shed_layer_turns_calls_away_unsent(fixture: Fixture) {
     assert!(!pair.witness.log().entered.contains(&2));
 }
 
+async fn a_stream_is_one_call_for_layers(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let layers = ServiceBuilder::new().load_shed().concurrency_limit(1);
+    let client = layered(&pair.client, layers.timeout(Duration::from_millis(300)));
+    let steps = (0..3).map(|_| take("abc"));
+    let reply = client.collect(items(steps.clone())).await.expect("collect");
+    assert_eq!(reply.get_ref().len, 9);
+    let mut replies = client.talk(items(steps)).await.expect("talk").into_inner();
+    for _ in 0..3 {
+        assert_eq!(next(&mut replies).await.payload, "abc");
+    }
+    assert!(replies.message().await.expect("no error").is_none());
+    let request = scan(1, 1, &[10], Act::Hang);
+    let mut replies = client.scan(request).await.expect("scan").into_inner();
+    next(&mut replies).await;
+    // It has its place until it ends, here by the timeout.
+    assert_shed(&client.scan(scan(2, 1, &[10], Act::Take)).await.expect_err("one too many"));
+    let status = replies.message().await.expect_err("it hangs");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    client.echo(blob()).await.expect("there is room again");
+    assert!(!pair.witness.log().entered.contains(&2));
+}
+
 async fn a_load_shed_layer_knows_when_the_connection_takes_no_more_calls(fixture: Fixture) {
     let (pair, _serving) = fixture.pair_with(|builder| builder.max_concurrent_calls(2)).await;
     let client = layered(&pair.client, LoadShedLayer::new());
@@ -157,7 +186,7 @@ where
     }
 
     fn clone_request(&mut self, request: &TowerRequest) -> Option<TowerRequest> {
-        Some(request.clone())
+        request.copy()
     }
 }
 
@@ -344,7 +373,8 @@ async fn a_channel_is_a_service_that_is_ready_when_a_call_need_not_wait(fixture:
     let channel = pair.client.channel().clone();
     let mut service = TowerChannel::new(channel.clone());
     let reply = service.ready().await.expect("always").call(echo(&channel)).await.expect("echo");
-    let reply: Blob = Prost.decode(reply.into_inner().body().clone()).expect("a blob");
+    let reply: Blob =
+        Prost.decode(reply.get_ref().body().expect("one message").clone()).expect("a blob");
     assert_eq!(reply, blob());
     // The place is kept for the call, and a clone has another: there is none.
     assert!(poll_ready(&mut service).is_ready());

@@ -17,6 +17,7 @@ mod shutdown;
 mod sizes;
 mod statuses;
 mod stream_ends;
+mod stream_layers;
 mod streams;
 
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         runtimes::CASES,
         streams::CASES,
         stream_ends::CASES,
+        stream_layers::CASES,
         interop::CASES,
     ];
     verbwire_tests::runner::main(&cases.concat())

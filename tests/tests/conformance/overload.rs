@@ -1,8 +1,9 @@
 //! Bounds of a server, and what those beyond them are told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use verbwire::error_details::RetryInfo;
 use verbwire::{Code, Executed, Limited, LoadLimits, Request, Response, Server, Status};
 use verbwire_tests::case;
@@ -13,13 +14,20 @@ use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::second_client::SecondClient;
 use verbwire_tests::proto::conformance::second_server::SecondServer;
+use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{Blob, Ticket};
 use verbwire_tests::service::Desk;
+use verbwire_tests::streams::{fed, items};
+
+use crate::stream_layers::refused;
+use crate::streams::{ask, next, scan, step, take};
 
 pub(crate) const CASES: &[Case] = &[
     case!(calls_beyond_the_servers_bound_are_turned_away_with_a_hint).over_a_connection(),
     case!(a_services_own_bound_leaves_others_alone).over_a_connection(),
     case!(requests_beyond_the_bound_on_bytes_are_turned_away).over_a_connection(),
+    case!(a_stream_runs_until_it_has_ended_for_the_servers_bound).over_a_connection(),
+    case!(messages_of_a_stream_wait_for_room_within_the_bound_on_bytes).over_a_connection(),
     case!(a_connection_beyond_the_bound_is_told_so).over_a_connection(),
     case!(a_fallback_answers_for_methods_that_no_service_has).over_a_connection(),
 ];
@@ -106,6 +114,76 @@ async fn requests_beyond_the_bound_on_bytes_are_turned_away(fixture: Fixture) {
     client.echo(blob(200_000)).await.expect("alone, whatever its length");
 }
 
+async fn a_stream_runs_until_it_has_ended_for_the_servers_bound(fixture: Fixture) {
+    let desk = Desk::default();
+    let witness = Arc::clone(desk.witness());
+    let builder = offering(&desk).load_limits(&limits().max_running_calls(1));
+    let client = Serving::start(builder, &fixture.target()).await.client().await;
+    // Its handler has returned, and its replies have not ended.
+    let request = scan(1, 1, &[10], Act::Gate);
+    let mut replies = client.scan(request).await.expect("scan").into_inner();
+    next(&mut replies).await;
+    for status in refused(&client).await {
+        assert_turned_away(&status, "the server runs max_running_calls of 1 calls already");
+    }
+    witness.open(1);
+    assert!(replies.message().await.expect("no error").is_none());
+    until_served(&client).await;
+    // One that is dropped makes room as well, and a stream of requests takes its place.
+    let request = scan(2, 1, &[10], Act::Hang);
+    let mut replies = client.scan(request).await.expect("scan").into_inner();
+    next(&mut replies).await;
+    drop(replies);
+    witness.until(|log| log.dropped.contains(&2)).await;
+    until_served(&client).await;
+    let (sender, requests) = fed();
+    let call = tokio::spawn(client.collect(requests));
+    sender.send(step(Act::Take, 3)).await.expect("the stream is polled");
+    witness.until(|log| log.entered.contains(&3)).await;
+    let status = client.echo(Blob::default()).await.expect_err("one too many");
+    assert_turned_away(&status, "max_running_calls of 1");
+    drop(sender);
+    call.await.expect("no panic").expect("collect");
+    until_served(&client).await;
+}
+
+async fn messages_of_a_stream_wait_for_room_within_the_bound_on_bytes(fixture: Fixture) {
+    let desk = Desk::default();
+    let witness = Arc::clone(desk.witness());
+    let builder = offering(&desk).load_limits(&limits().max_running_bytes(100_000));
+    let client = Serving::start(builder, &fixture.target()).await.client().await;
+    let (sender, requests) = fed();
+    let mut replies = client.talk(requests).await.expect("talk").into_inner();
+    let mut large = step(Act::Gate, 1);
+    large.payload = pattern::payload(80_000, 1);
+    sender.send(large).await.expect("the stream is polled");
+    witness.until(|log| log.entered.contains(&1)).await;
+    // A request is turned away, and a message waits.
+    let blob = Blob { payload: pattern::payload(50_000, 2) };
+    let status = client.echo(blob.clone()).await.expect_err("too much beside another");
+    assert_turned_away(&status, "max_running_bytes of 100000 bytes");
+    let (other, requests) = fed();
+    let mut others = client.talk(requests).await.expect("talk").into_inner();
+    ask(&other, &mut others, "short").await;
+    let mut waits = take(pattern::payload(50_000, 3));
+    waits.ticket = 2;
+    other.send(waits).await.expect("the stream is polled");
+    let early = timeout(Duration::from_millis(50), others.message()).await;
+    assert!(early.is_err(), "there is no room");
+    witness.open(1);
+    assert_eq!(next(&mut replies).await.payload.len(), 80_000);
+    // The first stream's handler has asked for its next message.
+    assert_eq!(next(&mut others).await.payload, pattern::payload(50_000, 3));
+    drop((sender, other));
+    assert!(replies.message().await.expect("no error").is_none());
+    assert!(others.message().await.expect("no error").is_none());
+    until_served(&client).await;
+    client.echo(blob).await.expect("all of it is free again");
+    // A message of more than the bound is let in alone.
+    let reply = client.collect(items([take(pattern::payload(300_000, 4))])).await;
+    assert_eq!(reply.expect("collect").get_ref().len, 300_000);
+}
+
 async fn a_connection_beyond_the_bound_is_told_so(fixture: Fixture) {
     let builder = offering(&Desk::default()).max_connections(1);
     let serving = Serving::start(builder, &fixture.target()).await;
@@ -134,7 +212,7 @@ async fn a_fallback_answers_for_methods_that_no_service_has(fixture: Fixture) {
                 false => Ok(request),
             }
         }))
-        .fallback(|path: std::sync::Arc<str>, request: Request<verbwire::Body>| async move {
+        .fallback(|path: Arc<str>, request: Request<verbwire::Body>| async move {
             match &*path {
                 // The same form of message goes back.
                 "/conformance.Conformance/Echo" => Ok(Response::new(request.into_inner())),

@@ -105,11 +105,7 @@ impl ClientCalls {
     /// # Panics
     ///
     /// If the call has been taken already.
-    pub fn poll_message(
-        &mut self,
-        call: CallId,
-        waker: &Waker,
-    ) -> Poll<Result<Reply, Status>> {
+    pub fn poll_message(&mut self, call: CallId, waker: &Waker) -> Poll<Result<Reply, Status>> {
         let caller = self.calls.find(call).expect("a call is polled until it has ended");
         if let Some(streams) = &mut caller.streams {
             if let Some(taken) = streams.streams.take() {
