@@ -50,5 +50,5 @@ pub use server::Server;
 pub use service::NamedService;
 pub use shield::shield;
 pub use status::{Code, Executed, Origin, Status};
-pub use streaming::{IntoStreamingRequest, Messages, Streaming};
+pub use streaming::{BoxStream, IntoStreamingRequest, Messages, Streaming};
 pub use transport::Target;

@@ -41,6 +41,9 @@ pub trait Messages: Send {
     }
 }
 
+/// Replies of a handler, or the status that ends them, where their stream has no type of its own.
+pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
 /// Messages that come in one after the other: in a handler the request, at a caller the reply.
 ///
 /// They come in the order in which they were sent. The sender is told to go on only as they are taken: what waits

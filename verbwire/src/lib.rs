@@ -40,9 +40,9 @@ pub use verbwire_core::metadata;
 pub use verbwire_core::server::{Bound, Fallback, Limited, LoadLimits};
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
-    Body, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind, Executed,
-    Extensions, IntoRequest, IntoStreamingRequest, NamedService, Origin, Request, Response, Status,
-    Streaming, StreamingCall, Target, shield, spawn,
+    Body, BoxStream, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind,
+    Executed, Extensions, IntoRequest, IntoStreamingRequest, NamedService, Origin, Request,
+    Response, Status, Streaming, StreamingCall, Target, shield, spawn,
 };
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.
@@ -59,7 +59,7 @@ pub mod codegen {
         unknown_streaming_method,
     };
     pub use verbwire_core::{
-        Body, Call, Channel, IntoRequest, IntoStreamingRequest, NamedService, Request, Response,
-        Status, Streaming, StreamingCall,
+        Body, BoxStream, Call, Channel, IntoRequest, IntoStreamingRequest, NamedService, Request,
+        Response, Status, Streaming, StreamingCall,
     };
 }

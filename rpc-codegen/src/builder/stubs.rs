@@ -45,7 +45,8 @@ impl Builder {
     }
 
     /// Whether an implementation may leave methods out, which then answer `Unimplemented`. By default it is a compile error,
-    /// so that a method that was added to the `.proto` file is not forgotten.
+    /// so that a method that was added to the `.proto` file is not forgotten. Replies in a stream are then a `BoxStream`
+    /// instead of a type that the implementation names.
     pub fn generate_default_stubs(mut self, enable: bool) -> Self {
         self.stubs.handlers.body =
             if enable { HandlerBody::Unimplemented } else { HandlerBody::Required };

@@ -15,7 +15,8 @@ pub(super) fn declaration(service: &Service, method: &Method, handlers: Handlers
     let docs = docs_or(&method.comments, || {
         format!(" Handles `{}.{}`.", service.full_name(), method.proto_name)
     });
-    let stream = method.server_streaming.then(|| reply_stream(service, method));
+    let names_stream = method.server_streaming && handlers.body == HandlerBody::Required;
+    let stream = names_stream.then(|| reply_stream(service, method));
     let signature = signature(method, handlers);
     let body = match handlers.body {
         HandlerBody::Required => quote!(;),
@@ -64,11 +65,15 @@ fn signature(method: &Method, handlers: Handlers) -> TokenStream {
     } else {
         request
     };
-    let reply = if method.server_streaming {
-        let stream = ident(&stream_name(method));
-        quote!(Self::#stream)
-    } else {
-        type_from(&method.reply, "super")
+    let reply = type_from(&method.reply, "super");
+    let reply = match (method.server_streaming, handlers.body) {
+        (false, _) => reply,
+        (true, HandlerBody::Required) => {
+            let stream = ident(&stream_name(method));
+            quote!(Self::#stream)
+        }
+        // As in tonic: an associated type cannot be left out together with its method.
+        (true, HandlerBody::Unimplemented) => quote!(::verbwire::codegen::BoxStream<#reply>),
     };
     let argument = quote!(request: ::verbwire::codegen::Request<#request>);
     let future = quote! {

@@ -75,4 +75,12 @@ fn methods_that_may_be_left_out_answer_unimplemented() {
     let text = greeter("default_stubs", configure().generate_default_stubs(true));
     let answer = "\"helloworld.Greeter.SayHello is not implemented by this server\"";
     assert!(text.contains(answer), "{text}");
+    // A stream of replies is left out with its method.
+    let builder = configure().generate_default_stubs(true);
+    let scratch = Scratch::new("default_streams");
+    let text = scratch.compile_shared(builder, &["streams.proto"]).package("streams");
+    assert!(
+        text.contains("BoxStream<super::Item>") && !text.contains("type DownAllStream"),
+        "{text}"
+    );
 }

@@ -25,7 +25,7 @@ fn main() -> Result<(), Error> {
         &[PROTOS],
     )?;
     let form = |name: &str, builder: Builder| {
-        let protos = ["greeter.proto", "collisions.proto", "keywords.proto"];
+        let protos = ["greeter.proto", "collisions.proto", "keywords.proto", "streams.proto"];
         builder.out_dir(out_dir.join(name)).compile(&protos, &[PROTOS])
     };
     form("boxed", configure().async_trait(true))?;

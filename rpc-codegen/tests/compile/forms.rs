@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use verbwire::{Request, Response, Status};
 
+pub mod streams;
+
 macro_rules! form {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -128,7 +130,7 @@ mod tests {
     }
 
     /// Polls to the end on this thread: calls in process never wait for anything here.
-    fn finish<F: Future>(future: F) -> F::Output {
+    pub(super) fn finish<F: Future>(future: F) -> F::Output {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match std::pin::pin!(future).poll(&mut context) {
             std::task::Poll::Ready(output) => output,
