@@ -2,7 +2,7 @@
 //!
 //! * [`Server`]: collects services and settings, binds, serves.
 //! * [`Bound`]: a server that listens.
-//! * [`LoadLimits`]: what runs at a time; [`Fallback`]: what answers the rest.
+//! * [`LoadLimits`]: what runs at a time; [`Fallback`]: what answers the rest; [`Placing`]: where long payloads land.
 //!
 //! Inside, [`proto::server`](crate::proto::server) holds the rules. One task per connection, its `driver`,
 //! receives requests; each handler runs in a task of its own and hands its answer to the transport by
@@ -17,6 +17,7 @@ mod intake;
 mod layers;
 mod limited;
 mod outbox;
+mod placing;
 mod router;
 mod serving;
 mod size;
@@ -25,6 +26,7 @@ mod streaming;
 pub use builder::{Builder, Server};
 pub use fallback::Fallback;
 pub use limited::{Limited, LoadLimits};
+pub use placing::{Landing, LongRequest, Placing};
 pub use serving::Bound;
 
 pub(crate) use handler::Handler;

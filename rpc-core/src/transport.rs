@@ -32,6 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::buf::Buffer;
@@ -145,6 +146,8 @@ pub trait PlacementHook: Send + Sync {
 pub struct Announced<'a> {
     /// The head of its message.
     pub head: &'a Head,
+    /// The encoded metadata block of its message.
+    pub metadata: &'a Bytes,
     /// Its length in bytes, at most `max_message_size`.
     pub len: usize,
     /// Bytes of the bodies that are arriving on this connection already.
@@ -157,6 +160,8 @@ pub struct Announced<'a> {
 pub enum Placement {
     /// Into memory of the transport's choice.
     Pool,
+    /// Into memory that holds none of the transport's once the body is whole.
+    Owned,
     /// Nowhere: the body is received and thrown away, and its message is not delivered.
     Refuse,
 }

@@ -303,7 +303,8 @@ impl Receiver {
 
     fn place(&self, message: &Message, len: BodyLen, landing: usize) -> Placement {
         let len = len.bytes() as usize;
-        self.placement.place(Announced { head: &message.head, len, landing })
+        let (head, metadata) = (&message.head, &message.metadata);
+        self.placement.place(Announced { head, metadata, len, landing })
     }
 
     /// Takes bodies whose windows are invalidated.
@@ -321,14 +322,14 @@ impl Receiver {
     }
 
     fn landed(&mut self, body: LandedBody, received: &mut Vec<Incoming>) {
-        let is_wanted = match body.placed {
-            Placed::Yes => true,
-            Placed::Unwanted => false,
-            Placed::No => self.place(&body.message, body.len, 0) == Placement::Pool,
+        let placement = match body.placed {
+            Placed::At(placement) => placement,
+            Placed::Unwanted => Placement::Refuse,
+            Placed::No => self.place(&body.message, body.len, 0),
         };
-        match body.receive(self.isolation, self.device.landing()) {
-            Ok(message) if is_wanted => received.push(Incoming { message }),
-            Ok(_unwanted) => {}
+        match body.receive(self.isolation, placement, self.device.landing()) {
+            Ok(_unwanted) if placement == Placement::Refuse => {}
+            Ok(message) => received.push(Incoming { message }),
             Err(LandingError::Violation(violation)) => self.violated(violation.into()),
             Err(LandingError::Memory(error)) => self.lost(error),
         }

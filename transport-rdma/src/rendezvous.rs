@@ -31,6 +31,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 use verbwire_core::message::{CallId, Head, Message};
+use verbwire_core::transport::Placement;
 
 use crate::memory::Domain;
 use crate::nic::SendOp;
@@ -102,6 +103,7 @@ struct Arriving {
     rts: RtsNumber,
     message: Message,
     len: BodyLen,
+    placement: Placement,
 }
 
 /// An RTS that needs memory.

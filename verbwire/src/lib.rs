@@ -37,7 +37,9 @@ pub use verbwire_core::config;
 pub use verbwire_core::error_details;
 pub use verbwire_core::interceptor;
 pub use verbwire_core::metadata;
-pub use verbwire_core::server::{Bound, Fallback, Limited, LoadLimits};
+pub use verbwire_core::server::{
+    Bound, Fallback, Landing, Limited, LoadLimits, LongRequest, Placing,
+};
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
     Body, BoxStream, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbwire_core::config::Random;
 use verbwire_core::interceptor::Interceptor;
-use verbwire_core::server::{Bound, Fallback, LoadLimits};
+use verbwire_core::server::{Bound, Fallback, LoadLimits, Placing};
 use verbwire_core::service::Service;
 use verbwire_core::{Error, Target};
 
@@ -41,6 +41,13 @@ impl Builder {
     /// behind the server's interceptors, which see its method as `(fallback)`.
     pub fn fallback(self, fallback: impl Fallback) -> Self {
         Self(self.0.fallback(fallback))
+    }
+
+    /// Asks `placing`, a function of a [`LongRequest`](crate::LongRequest), where the payload of each long request shall
+    /// land, before memory is taken for it and a byte of it is sent; it may refuse. All land in memory of the transport
+    /// unless this is set.
+    pub fn place_payloads(self, placing: impl Placing) -> Self {
+        Self(self.0.place_payloads(placing))
     }
 
     /// Bounds what all services of the server run at a time, over all connections. No bounds. For one service alone

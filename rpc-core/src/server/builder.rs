@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::fallback::Fallback;
 use super::layers::Layers;
 use super::limited::LoadLimits;
+use super::placing::{Placer, Placing};
 use super::router::Router;
 use super::serving::{Bound, Listening, Shared};
 use crate::config::{Random, ServerConfig};
@@ -29,6 +30,7 @@ impl Server {
             services: Vec::new(),
             layers: Layers::default(),
             fallback: None,
+            placer: Placer::default(),
             config: ServerConfig::default(),
         }
     }
@@ -40,6 +42,7 @@ pub struct Builder {
     services: Vec<Arc<dyn Service>>,
     layers: Layers,
     fallback: Option<Arc<dyn Fallback>>,
+    placer: Placer,
     config: ServerConfig,
 }
 
@@ -60,6 +63,13 @@ impl Builder {
     /// behind the server's interceptors, which see the path that was called.
     pub fn fallback(mut self, fallback: impl Fallback) -> Self {
         self.fallback = Some(Arc::new(fallback));
+        self
+    }
+
+    /// Asks `placing` where the payload of each long request shall land, before memory is taken for it. All land in memory of
+    /// the transport unless this is set.
+    pub fn place_payloads(mut self, placing: impl Placing) -> Self {
+        self.placer = Placer::new(placing);
         self
     }
 
@@ -153,7 +163,7 @@ impl Builder {
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         let identity = Identity::new(self.config.random.clone());
-        Ok(Bound::new(Shared::new(router, self.config, identity), listeners))
+        Ok(Bound::new(Shared::new(router, self.placer, self.config, identity), listeners))
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::placing::{Landing, LongRequest, Placer};
 use super::router::{Route, Router};
 use super::size::Size;
 use crate::config::Limits;
@@ -35,11 +36,17 @@ pub(super) struct Intake {
     router: Arc<Router>,
     calls: Mutex<Calls>,
     notes: Mutex<Notes>,
+    placer: Placer,
     max_landing_bytes: usize,
 }
 
 impl Intake {
-    pub(super) fn new(router: Arc<Router>, limits: &Limits, stream_window: u32) -> Self {
+    pub(super) fn new(
+        router: Arc<Router>,
+        placer: Placer,
+        limits: &Limits,
+        stream_window: u32,
+    ) -> Self {
         let (max_calls, max_methods) = (limits.max_concurrent_calls, limits.max_interned_methods);
         // The peer's is known when HELLO has come.
         let windows = StreamWindows { local: stream_window, peer: 0 };
@@ -48,6 +55,7 @@ impl Intake {
             router,
             calls: Mutex::new(calls),
             notes: Mutex::default(),
+            placer,
             max_landing_bytes: limits.max_landing_bytes,
         }
     }
@@ -92,11 +100,13 @@ impl Intake {
         }
     }
 
-    fn check(&self, announced: Announced<'_>) -> Result<(), Refusal> {
+    fn place_request(&self, announced: Announced<'_>) -> Result<Landing, Refusal> {
         let (announcement, _) = announcement(announced.head)?;
-        self.with_calls(|calls| calls.announce(announcement, |path| self.router.resolve(path)))?;
-        let room = self.check_room(announced);
-        room.map_err(|status| Refusal::Answer(status.with_executed(Executed::No)))
+        let resolve = |path: &str| self.router.resolve(path);
+        let route = self.with_calls(|calls| calls.announce(announcement, resolve))?;
+        let request = LongRequest::new(route.method(), announced.len, announced.metadata);
+        let placed = self.check_room(announced).and_then(|()| self.placer.place(&request));
+        placed.map_err(|status| Refusal::Answer(status.with_executed(Executed::No)))
     }
 
     fn check_room(&self, announced: Announced<'_>) -> Result<(), Status> {
@@ -118,8 +128,10 @@ impl PlacementHook for Intake {
         if let Head::Message { call, .. } = announced.head {
             return self.place_message(*call, announced);
         }
-        let Err(refusal) = self.check(announced) else {
-            return Placement::Pool;
+        let refusal = match self.place_request(announced) {
+            Ok(Landing::Pooled) => return Placement::Pool,
+            Ok(Landing::Owned) => return Placement::Owned,
+            Err(refusal) => refusal,
         };
         let call = announced.head.call().unwrap_or(CallId { slot: 0, generation: 0 });
         self.notes().refused.push((call, refusal));

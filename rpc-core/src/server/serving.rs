@@ -12,6 +12,7 @@ use tracing::{debug, error, warn};
 use super::connection::Peer;
 use super::driver::Driver;
 use super::intake::Intake;
+use super::placing::Placer;
 use super::router::Router;
 use crate::config::ServerConfig;
 use crate::error::{Error, ErrorKind};
@@ -35,6 +36,7 @@ pub struct Bound {
 /// What all connections of a server share.
 pub(super) struct Shared {
     pub(super) router: Arc<Router>,
+    pub(super) placer: Placer,
     pub(super) config: ServerConfig,
     pub(super) identity: Identity,
     /// Connections that are still allowed.
@@ -188,9 +190,15 @@ async fn drain(
 }
 
 impl Shared {
-    pub(super) fn new(router: Arc<Router>, config: ServerConfig, identity: Identity) -> Self {
+    pub(super) fn new(
+        router: Arc<Router>,
+        placer: Placer,
+        config: ServerConfig,
+        identity: Identity,
+    ) -> Self {
         let connections = config.max_connections.min(Semaphore::MAX_PERMITS);
-        Self { router, config, identity, connections: Arc::new(Semaphore::new(connections)) }
+        let connections = Arc::new(Semaphore::new(connections));
+        Self { router, placer, config, identity, connections }
     }
 
     /// One connection, from its HELLO to its end.
@@ -228,7 +236,8 @@ impl Shared {
     ) -> Result<Driver, Error> {
         let limits = &self.config.limits;
         let hello = self.identity.hello(limits);
-        let intake = Arc::new(Intake::new(Arc::clone(&self.router), limits, hello.stream_window));
+        let (router, placer) = (Arc::clone(&self.router), self.placer.clone());
+        let intake = Arc::new(Intake::new(router, placer, limits, hello.stream_window));
         let local = LocalSide {
             hello: hello.clone(),
             placement: Arc::clone(&intake) as _,

@@ -1,11 +1,13 @@
 //! Bounds of a server, and what those beyond them are told.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use verbwire::error_details::RetryInfo;
-use verbwire::{Code, Executed, Limited, LoadLimits, Request, Response, Server, Status};
+use verbwire::{
+    Code, Executed, Landing, Limited, LoadLimits, LongRequest, Request, Response, Server, Status,
+};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::fixture::{Fixture, LONG, Serving, begin, offering};
@@ -30,7 +32,12 @@ pub(crate) const CASES: &[Case] = &[
     case!(messages_of_a_stream_wait_for_room_within_the_bound_on_bytes).over_a_connection(),
     case!(a_connection_beyond_the_bound_is_told_so).over_a_connection(),
     case!(a_fallback_answers_for_methods_that_no_service_has).over_a_connection(),
+    case!(a_server_says_where_long_payloads_land_and_refuses_some).over_a_connection(),
+    case!(a_panic_while_a_payload_is_placed_fails_its_call_and_no_other).over_a_connection(),
 ];
+
+/// Longer than what comes with its head, over every transport.
+const PAYLOAD: usize = 300_000;
 
 fn blob(len: usize) -> Blob {
     Blob { payload: pattern::payload(len, 1) }
@@ -235,4 +242,56 @@ async fn a_fallback_answers_for_methods_that_no_service_has(fixture: Fixture) {
     assert_eq!((status.code(), status.executed()), (Code::PermissionDenied, Executed::No));
     let reply = SecondClient::new(channel).echo(blob(1)).await.expect("a service comes first");
     assert!(reply.get_ref().payload.starts_with(b"second "));
+}
+
+async fn a_server_says_where_long_payloads_land_and_refuses_some(fixture: Fixture) {
+    let desk = Desk::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noting = Arc::clone(&seen);
+    let builder = offering(&desk).place_payloads(move |request: &LongRequest<'_>| {
+        let tenant = request.metadata().get("tenant").map(|value| value.as_str().to_owned());
+        let method = request.method().name;
+        noting.lock().expect("no panic").push((method, request.len() / PAYLOAD, tenant.clone()));
+        match tenant.as_deref() {
+            Some("stranger") => Err(Status::permission_denied("no payloads of strangers")),
+            Some("cache") => Ok(Landing::Owned),
+            _ => Ok(Landing::Pooled),
+        }
+    });
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let client = serving.client().await;
+    let echo = |tenant: &'static str| {
+        let mut request = Request::new(blob(PAYLOAD));
+        let value = tenant.parse().expect("ASCII");
+        request.metadata_mut().insert("tenant", value).expect("a name");
+        client.echo(request)
+    };
+    for tenant in ["cache", "other"] {
+        let reply = echo(tenant).await.expect("placed").into_inner();
+        assert!(reply == blob(PAYLOAD), "{tenant}");
+    }
+    let status = echo("stranger").await.expect_err("refused");
+    let (code, executed) = (status.code(), status.executed());
+    assert_eq!((code, executed), (Code::PermissionDenied, Executed::No), "{status}");
+    assert_eq!(status.message(), "no payloads of strangers");
+    // What comes with its head needs no place.
+    client.echo(blob(10)).await.expect("short");
+    let asked = |tenant: &str| ("Echo", 1, Some(tenant.to_owned()));
+    let seen = seen.lock().expect("no panic").clone();
+    assert_eq!(seen, ["cache", "other", "stranger"].map(asked));
+}
+
+async fn a_panic_while_a_payload_is_placed_fails_its_call_and_no_other(fixture: Fixture) {
+    let desk = Desk::default();
+    let builder = offering(&desk).place_payloads(|request: &LongRequest<'_>| {
+        assert!(request.len() < 2 * PAYLOAD, "a test's panic");
+        Ok(Landing::Pooled)
+    });
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let client = serving.client().await;
+    let status = client.echo(blob(2 * PAYLOAD)).await.expect_err("panicked");
+    let (code, executed) = (status.code(), status.executed());
+    assert_eq!((code, executed), (Code::Internal, Executed::No), "{status}");
+    assert!(status.message().contains("placing the payload"), "{status}");
+    client.echo(blob(PAYLOAD)).await.expect("the connection lives on");
 }

@@ -57,7 +57,8 @@ pub(crate) struct LandedBody {
 /// Whether the placement hook was asked about a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placed {
-    Yes,
+    /// It was, and answered so.
+    At(Placement),
     No,
     /// Its call has ended since.
     Unwanted,
@@ -140,10 +141,10 @@ impl Rendezvous {
         now: Instant,
     ) {
         match placement {
-            Placement::Pool => self.arriving.push(Arriving { rts, message, len }),
-            _ => {
+            Placement::Refuse => {
                 self.give_up(rts, now);
             }
+            _ => self.arriving.push(Arriving { rts, message, len, placement }),
         }
     }
 
@@ -158,7 +159,8 @@ impl Rendezvous {
             Arrived::Discarded => return Ok(Came::Nothing),
         };
         let arriving = landed.rts.and_then(|rts| self.take_head(rts));
-        let placed = if arriving.is_some() { Placed::Yes } else { Placed::No };
+        let placed =
+            arriving.as_ref().map_or(Placed::No, |arriving| Placed::At(arriving.placement));
         let message = arriving.map(|arriving| arriving.message).or(head);
         let message = message.expect("the head of an RTS is kept as long as its request is open");
         let (region, offset, len, crc) = (landed.region, landed.offset, landed.len, landed.crc);
@@ -184,7 +186,7 @@ impl LandedBody {
         Released { region: self.region, proof: Proof::Fin }
     }
 
-    /// The message with its body, copied out if the peer could still change it.
+    /// The message with its body, copied out if the peer could still change it, or if it is to hold no memory of the device.
     ///
     /// # Errors
     ///
@@ -192,8 +194,10 @@ impl LandedBody {
     pub(crate) fn receive(
         self,
         isolation: Isolation,
+        placement: Placement,
         landing: &Landing,
     ) -> Result<Message, LandingError> {
+        let isolation = if placement == Placement::Owned { Isolation::None } else { isolation };
         let len = self.len.bytes() as usize;
         let bytes = self.region.landed(self.offset, len, isolation)?;
         if let Some(expected) = self.crc {

@@ -11,8 +11,8 @@ use verbwire_core::{Code, Executed, message::Head};
 use verbwire_rdma::Peers;
 
 use crate::pair::{
-    End, Net, Nothing, PROFILES, call, drive, exact, pattern, receive, receive_all, request, send,
-    slot,
+    End, Net, Nothing, Owned, PROFILES, call, drive, exact, pattern, receive, receive_all, request,
+    send, slot,
 };
 
 /// Writes that a run has carried, over both hosts.
@@ -109,6 +109,22 @@ async fn what_was_allocated_is_written_from_there_and_read_where_it_landed() {
         net.close([&near, &far]).await;
         driver.await.expect("no panic");
         assert_eq!(net.transports[0].pools().users.in_use_bytes, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_to_be_owned_holds_no_landing_memory() {
+    for profile in PROFILES {
+        let net = Net::with(profile, 1, [trusting(), trusting()]);
+        let (near, far) = net.pair_placing(Owned).await;
+        let driver = tokio::spawn(drive(Arc::clone(&near)));
+        send(&near, request(1, pattern(1, 1 << 20)), Flush::Now).await.expect("open");
+        let received = receive_all(&far, 1).await.remove(0).body.into_bytes();
+        assert!(received == pattern(1, 1 << 20));
+        let landing = net.transports[1].pools().landing;
+        assert_eq!((landing.in_use_bytes, landing.copied_bytes), (0, 1 << 20));
+        net.close([&near, &far]).await;
+        driver.await.expect("no panic");
     }
 }
 

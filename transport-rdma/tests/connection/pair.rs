@@ -30,6 +30,15 @@ impl PlacementHook for Everything {
     }
 }
 
+/// Places every body in memory that is not the device's.
+pub(crate) struct Owned;
+
+impl PlacementHook for Owned {
+    fn place(&self, _announced: Announced<'_>) -> Placement {
+        Placement::Owned
+    }
+}
+
 /// Refuses every body.
 pub(crate) struct Nothing;
 

@@ -87,13 +87,13 @@ impl Bodies {
         if is_full {
             return Err(FrameError::TooManyBodies { limit });
         }
-        let announced = Announced { head: &message.head, len, landing: self.landing };
-        let place = match hook.place(announced) {
-            Placement::Pool => {
+        let (head, metadata, landing) = (&message.head, &message.metadata, self.landing);
+        let place = match hook.place(Announced { head, metadata, len, landing }) {
+            Placement::Pool | Placement::Owned => {
                 self.landing += len;
                 Place::Landing(self.pool.take(len))
             }
-            _ => Place::Sink(0),
+            Placement::Refuse => Place::Sink(0),
         };
         entry.insert(Arriving { message, len, place });
         Ok(())

@@ -105,8 +105,9 @@ impl MemConnection {
         }
         // As on a byte transport, where such a body does not come with its head.
         let announced = len as u64 > u64::from(self.limits.max_frame_body);
-        let head = &message.head;
-        Ok(!announced || self.placement.place(Announced { head, len, landing }) == Placement::Pool)
+        let (head, metadata) = (&message.head, &message.metadata);
+        let place = || self.placement.place(Announced { head, metadata, len, landing });
+        Ok(!announced || place() != Placement::Refuse)
     }
 }
 
