@@ -16,7 +16,7 @@
 //!
 //! Fabrics are independent of each other. One fabric belongs to one runtime's clock: make one per test.
 //!
-//! Not modelled: loss on the wire, shared receive queues, Reads, atomics, immediate data.
+//! Not modelled: loss on the wire, Reads, atomics, immediate data.
 
 mod cm;
 mod config;
@@ -32,6 +32,7 @@ mod profile;
 mod qp;
 mod schedule;
 mod shared;
+mod srq;
 #[cfg(test)]
 mod tests;
 mod window;

@@ -22,6 +22,11 @@
 //! every buffer of the batch belongs to the NIC until the queue pair is destroyed. Receives are used in the
 //! order of posting.
 //!
+//! **Shared receives.** Queue pairs made on an [`Srq`] have no receives of their own: each message takes the oldest
+//! receive of the [`Srq`], whichever queue pair it came over. The completion says which, by its number, and shows where that
+//! queue pair's receives complete. Nothing is flushed when such a queue pair fails. What it took last may never complete, so
+//! that only the destruction of the [`Srq`] proves of every receive that it is free.
+//!
 //! **Ends.** After [`Qp::fail`] posted receives are flushed; work requests posted afterwards may complete as
 //! flushed or never. Flushes of a destroyed queue pair may still come, or never come: whoever polls discards
 //! by generation. There is no other way to wait for the end than with a bound.
@@ -31,6 +36,7 @@
 //!
 //! All methods are callable from any thread. None blocks, except `destroy`, which runs on a thread that may.
 
+mod srq;
 mod window;
 mod work;
 
@@ -43,6 +49,7 @@ use verbwire_core::transport::BoxFuture;
 
 use crate::memory::{Region, Slab};
 
+pub use srq::Srq;
 pub use window::Window;
 pub use work::{Inline, RecvWr, SendOp, SendWr, Sge, Sges, Signal, Wc, WcStatus, WrId};
 
@@ -97,6 +104,38 @@ pub trait Nic: Send + Sync + 'static {
     ///
     /// A depth exceeds the device's, or the device is out of queue pairs.
     fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError>;
+
+    /// Makes a shared receive queue for `depth` receives, in this protection domain.
+    ///
+    /// # Errors
+    ///
+    /// The device has none, none left, or none that is so deep ([`Capabilities::max_srq_wr`]).
+    fn create_srq(&self, depth: u32) -> Result<Arc<dyn Srq>, NicError> {
+        let _none = depth;
+        Err(NicError {
+            verb: "ibv_create_srq",
+            reason: "the device has no shared receive queues".into(),
+        })
+    }
+
+    /// Makes a queue pair of which the receives are those of `srq`, which outlives it. Its send queue holds `send` work
+    /// requests.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_qp`](Self::create_qp), or the queue is of another protection domain.
+    fn create_qp_on(
+        &self,
+        srq: &Arc<dyn Srq>,
+        cqs: &Cqs,
+        send: u32,
+    ) -> Result<Arc<dyn Qp>, NicError> {
+        let _none = (srq, cqs, send);
+        Err(NicError {
+            verb: "ibv_create_qp",
+            reason: "the device has no shared receive queues".into(),
+        })
+    }
 
     /// Allocates a memory window. May take as long as a command of the device.
     ///
@@ -164,7 +203,7 @@ pub trait Qp: Send + Sync + 'static {
     /// See the contract: the queue pair is to be failed and destroyed.
     fn post_send(&self, batch: &[SendWr]) -> Result<(), NicError>;
 
-    /// Posts receives, in order.
+    /// Posts receives, in order. Not where they are those of an [`Srq`].
     ///
     /// # Errors
     ///
@@ -290,6 +329,8 @@ pub struct Capabilities {
     pub max_cqe: u32,
     /// Work requests that a send or receive queue can hold.
     pub max_wr: u32,
+    /// Receives that a shared receive queue can hold; 0 where there are no such queues.
+    pub max_srq_wr: u32,
     /// Scatter/gather entries of a work request.
     pub max_sge: usize,
     /// Scatter/gather entries of a Read.
@@ -358,7 +399,7 @@ pub struct Depths {
 }
 
 /// A queue pair's number on its device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QpNumber(pub u32);
 
 /// A verb that failed.

@@ -6,13 +6,14 @@
 //!
 //! ```text
 //!   Context ─► Pd ─► Mr                     each holds an `Arc` of what it is made of,
-//!           │     └► RawQp (and its Cq)     so it is destroyed first
+//!           │     ├► RawSrq ─► RawQp        so it is destroyed first
+//!           │     └► RawQp (and its Cq)
 //!           └► CompChannel ─► RawCq
 //!   RawChannel ─► CmId
 //! ```
 //!
 //! * `ret`: how C says that a call failed; `abi`: what the bindings do not say.
-//! * `context`, `pd`, `channel`, `cq`, `qp`: one kind of object each.
+//! * `context`, `pd`, `channel`, `cq`, `qp`, `srq`: one kind of object each.
 //! * `nic`: a device as the seam has it. `events`, `fate`: what it says of itself, and to whom.
 //! * `thread`: a device's own thread, which reads that and outlives every runtime.
 //! * `cm`: the connection manager.
@@ -35,6 +36,7 @@ mod qp;
 mod reaper;
 mod ret;
 mod siw;
+mod srq;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -14,6 +14,7 @@ use super::placing::WriteNumber;
 use super::profile::AfterDestroy;
 use super::qp::QpId;
 use super::shared::{After, Shared};
+use super::srq::SrqId;
 use crate::nic::{Cq, NicError, Wc};
 
 /// Which completion queue of the fabric. Never reused.
@@ -60,6 +61,8 @@ pub(super) enum Frees {
     Send(u32),
     /// One of the receive queue.
     Recv,
+    /// One of a shared receive queue.
+    Shared(SrqId),
 }
 
 /// A completion queue.
@@ -87,9 +90,12 @@ impl CqState {
         after.wake(&mut self.waker);
     }
 
-    /// Removes the completions of a queue pair.
-    pub(super) fn purge(&mut self, qp: QpId) {
-        self.ready.retain(|cqe| cqe.qp != qp);
+    /// Removes the completions of a queue pair; returns what their slots were.
+    pub(super) fn purge(&mut self, qp: QpId) -> Vec<Frees> {
+        let is_of = |cqe: &Cqe| cqe.qp == qp;
+        let purged = self.ready.iter().filter(|cqe| is_of(cqe)).map(|cqe| cqe.frees).collect();
+        self.ready.retain(|cqe| !is_of(cqe));
+        purged
     }
 
     fn check(&self) -> Result<(), NicError> {
@@ -120,7 +126,7 @@ impl Network {
         let still_come = self.behaviour.after_destroy == AfterDestroy::StillCome;
         let is_live = self.qps.contains_key(&cqe.qp);
         if !still_come && cqe.life == CqeLife::OfQp && !is_live {
-            return;
+            return self.free_shared(cqe.frees);
         }
         self.fence(cqe.qp, cqe.behind);
         let Some(cq) = self.cqs.get_mut(&id).filter(|cq| cq.lost.is_none()) else { return };
@@ -156,12 +162,15 @@ impl Network {
         let Some(cq) = self.cqs.get_mut(&id) else { return Ok(0) };
         cq.check()?;
         let count = max.min(cq.ready.len());
-        for Cqe { wc, qp, frees, .. } in cq.ready.drain(..count) {
+        let taken: Vec<_> = cq.ready.drain(..count).collect();
+        for Cqe { wc, qp, frees, .. } in taken {
             out.push(wc);
+            self.free_shared(frees);
             let Some(qp) = self.qps.get_mut(&qp) else { continue };
             match frees {
                 Frees::Send(slots) => qp.send.free(slots),
                 Frees::Recv => qp.recv.free_one(),
+                Frees::Shared(_) => {}
             }
         }
         Ok(count)

@@ -142,6 +142,7 @@ impl Network {
         for qp in qps {
             self.remove_qp(qp, AfterDestroy::Purged);
         }
+        self.srqs.retain(|_, srq| srq.host != id);
         let lost = NicError { verb: "ibv_poll_cq", reason: "the host is dead".to_owned() };
         for cq in self.cqs.values_mut().filter(|cq| cq.host == id) {
             cq.lose(lost.clone(), &mut self.after);

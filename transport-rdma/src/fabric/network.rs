@@ -17,6 +17,7 @@ use super::profile::Behaviour;
 use super::qp::{QpId, QpState};
 use super::schedule::{Event, Schedule, Slot, Trace};
 use super::shared::{After, Driver};
+use super::srq::{SrqId, SrqState};
 use super::wire::Wire;
 
 /// The state of a fabric.
@@ -32,6 +33,7 @@ pub(super) struct Network {
     pub(super) hosts: Vec<Host>,
     pub(super) cqs: BTreeMap<CqId, CqState>,
     pub(super) qps: BTreeMap<QpId, QpState>,
+    pub(super) srqs: BTreeMap<SrqId, SrqState>,
     /// By the queue pair that sends on it. What is on the wire outlives its sender.
     pub(super) wires: BTreeMap<QpId, Wire>,
     pub(super) listeners: BTreeMap<ListenAddress, Listening>,
@@ -56,6 +58,7 @@ impl Network {
             hosts: Vec::new(),
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
+            srqs: BTreeMap::new(),
             wires: BTreeMap::new(),
             listeners: BTreeMap::new(),
             conns: BTreeMap::new(),

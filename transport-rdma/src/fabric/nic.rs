@@ -7,9 +7,10 @@ use super::host::HostId;
 use super::mr::FabricRegion;
 use super::qp::{Abilities, FabricQp};
 use super::shared::Shared;
+use super::srq::{FabricSrq, SrqId};
 use super::window::FabricWindow;
 use crate::memory::{Region, Slab};
-use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp, Window};
+use crate::nic::{Access, Capabilities, Cq, Cqs, Depths, Nic, NicError, Qp, Srq, Window};
 
 /// A host's device.
 pub(super) struct FabricNic {
@@ -65,22 +66,57 @@ impl Nic for FabricNic {
         Ok(Arc::new(FabricCq::new(Arc::clone(&self.shared), id)))
     }
 
+    fn create_srq(&self, depth: u32) -> Result<Arc<dyn Srq>, NicError> {
+        let domain = (self.host, self.domain);
+        let id =
+            self.shared.with(|network| network.create_srq(domain, depth, &self.capabilities))?;
+        Ok(Arc::new(FabricSrq::new(Arc::clone(&self.shared), id)))
+    }
+
     fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
-        const VERB: &str = "ibv_create_qp";
-        let foreign = || NicError {
-            verb: VERB,
-            reason: "EINVAL: the completion queue belongs to another device".to_owned(),
-        };
+        self.make_qp(cqs, depths, None)
+    }
+
+    fn create_qp_on(
+        &self,
+        srq: &Arc<dyn Srq>,
+        cqs: &Cqs,
+        send: u32,
+    ) -> Result<Arc<dyn Qp>, NicError> {
+        let own = srq.as_any().downcast_ref::<FabricSrq>();
+        let id = own.and_then(|own| own.id_on(&self.shared)).ok_or_else(|| NicError {
+            verb: CREATE_QP,
+            reason: "EINVAL: the shared receive queue belongs to another device".to_owned(),
+        })?;
+        self.make_qp(cqs, Depths { send, recv: 0 }, Some(id))
+    }
+}
+
+const CREATE_QP: &str = "ibv_create_qp";
+
+fn refused(reason: impl Into<String>) -> NicError {
+    NicError { verb: CREATE_QP, reason: reason.into() }
+}
+
+impl FabricNic {
+    fn make_qp(
+        &self,
+        cqs: &Cqs,
+        depths: Depths,
+        srq: Option<SrqId>,
+    ) -> Result<Arc<dyn Qp>, NicError> {
+        let foreign = || refused("EINVAL: the completion queue belongs to another device");
         let claimed = self.capabilities.clone();
         let real = self.shared.with(|network| network.config.really.clone());
         let real = real.unwrap_or_else(|| claimed.clone());
         let max = real.max_wr;
         if depths.send > max || depths.recv > max {
             let Depths { send, recv } = depths;
-            let reason = format!("EINVAL: depths {send} and {recv} are not both within {max}");
             let is_lie = send <= claimed.max_wr && recv <= claimed.max_wr;
             self.shared.with(|network| network.faults.lies += u64::from(is_lie));
-            return Err(NicError { verb: VERB, reason });
+            return Err(refused(format!(
+                "EINVAL: depths {send} and {recv} are not both within {max}"
+            )));
         }
         let own = |cq: &Arc<dyn Cq>| {
             let own = cq.as_any().downcast_ref::<FabricCq>();
@@ -88,17 +124,17 @@ impl Nic for FabricNic {
         };
         let ids = CqIds { send: own(&cqs.send)?, recv: own(&cqs.recv)? };
         let (id, number) = self.shared.with(|network| {
-            network.check_alive(self.host, VERB)?;
+            network.check_alive(self.host, CREATE_QP)?;
             let is_own = |id| network.cqs.get(&id).is_some_and(|state| state.host == self.host);
             if !is_own(ids.send) || !is_own(ids.recv) {
                 return Err(foreign());
             }
-            Ok(network.create_qp(
-                (self.host, self.domain),
-                ids,
-                depths,
-                Abilities { claimed, real },
-            ))
+            let domain = (self.host, self.domain);
+            if srq.is_some_and(|srq| !network.fits_srq(srq, domain)) {
+                let reason = "EINVAL: the shared receive queue is of another protection domain";
+                return Err(refused(reason));
+            }
+            Ok(network.create_qp(domain, ids, (depths, srq), Abilities { claimed, real }))
         })?;
         Ok(Arc::new(FabricQp::new(Arc::clone(&self.shared), (id, number), cqs.clone())))
     }

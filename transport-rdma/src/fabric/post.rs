@@ -7,10 +7,12 @@ use super::network::Network;
 use super::profile::LateSend;
 use super::qp::{Abilities, Phase, QpId, QpState};
 use super::schedule::Event;
+use super::srq::{SrqId, SrqState};
 use crate::nic::{Capabilities, Inline, NicError, RecvWr, SendOp, SendWr, Windows};
 
 const SEND: &str = "ibv_post_send";
 const RECV: &str = "ibv_post_recv";
+const SRQ_RECV: &str = "ibv_post_srq_recv";
 
 fn refuse<T>(verb: &'static str, reason: impl Into<String>) -> Result<T, NicError> {
     Err(NicError { verb, reason: reason.into() })
@@ -94,8 +96,26 @@ impl Network {
         Ok(())
     }
 
+    /// The same for a shared receive queue.
+    pub(super) fn post_srq_recv(&mut self, id: SrqId, batch: &[RecvWr]) -> Result<(), NicError> {
+        self.post(SRQ_RECV, batch, |network, wr| {
+            let host = network.live_srq(id)?.host;
+            let fate = network.count_wr_of(host, WrKind::Recv);
+            let queue = &mut network.live_srq(id)?.queue;
+            if queue.is_full() {
+                let reason = format!("ENOMEM: the shared receive queue of {} is full", queue.depth);
+                return refuse(SRQ_RECV, reason);
+            }
+            queue.push(*wr, fate);
+            Ok(fate)
+        })
+    }
+
     fn take_recv(&mut self, id: QpId, wr: &RecvWr, fate: Fate) -> Result<(), NicError> {
         let qp = self.live_qp(id, RECV)?;
+        if qp.srq.is_some() {
+            return refuse(RECV, "EINVAL: the queue pair is on a shared receive queue");
+        }
         if qp.recv.is_full() {
             let reason = format!("ENOMEM: the receive queue of {} is full", qp.recv.depth);
             return refuse(RECV, reason);
@@ -111,6 +131,10 @@ impl Network {
     /// Counts a work request and looks up its fate.
     fn count_wr(&mut self, id: QpId, kind: WrKind, verb: &'static str) -> Result<Fate, NicError> {
         let host: HostId = self.live_qp(id, verb)?.host;
+        Ok(self.count_wr_of(host, kind))
+    }
+
+    fn count_wr_of(&mut self, host: HostId, kind: WrKind) -> Fate {
         let counters = &mut self.host(host).counters;
         counters.work_requests += 1;
         let nth = counters.work_requests;
@@ -119,7 +143,17 @@ impl Network {
         if let Fate::Kill(death) = fate {
             self.kill(host, death);
         }
-        Ok(fate)
+        fate
+    }
+
+    fn live_srq(&mut self, id: SrqId) -> Result<&mut SrqState, NicError> {
+        match self.srqs.get_mut(&id) {
+            Some(srq) => Ok(srq),
+            None => refuse(
+                SRQ_RECV,
+                "EINVAL: the shared receive queue was destroyed, or its host is dead",
+            ),
+        }
     }
 
     fn live_qp(&mut self, id: QpId, verb: &'static str) -> Result<&mut QpState, NicError> {

@@ -71,11 +71,17 @@ impl Profile {
             Self::Siw => (3_276_800, 32_768, 6, 1, 80),
             Self::Mlx5Like => (4_194_303, 32_768, 30, 30, 220),
         };
+        let max_srq_wr = match self {
+            Self::Rxe => 1_048_576,
+            Self::Siw => 327_680,
+            Self::Mlx5Like => 32_767,
+        };
         Capabilities {
             device,
             wire,
             max_cqe,
             max_wr,
+            max_srq_wr,
             max_sge,
             max_read_sge,
             max_inline,

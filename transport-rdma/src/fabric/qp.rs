@@ -23,6 +23,7 @@ use super::placing::{Placing, WriteNumber};
 use super::profile::AfterDestroy;
 use super::schedule::{Event, Lane};
 use super::shared::Shared;
+use super::srq::SrqId;
 use crate::nic::{
     Capabilities, Cqs, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, Signal, Wc, WcStatus, Wire,
     WrId,
@@ -47,6 +48,8 @@ pub(super) struct QpState {
     pub(super) abilities: Abilities,
     pub(super) send: SendQueue,
     pub(super) recv: RecvQueue,
+    /// Where its receives come from, if they are not its own.
+    pub(super) srq: Option<SrqId>,
     pub(super) placing: Placing,
     /// Completions that show when it is destroyed.
     withheld: Vec<(CqId, Cqe)>,
@@ -181,7 +184,7 @@ impl SendQueue {
 }
 
 impl RecvQueue {
-    fn new(depth: u32) -> Self {
+    pub(super) fn new(depth: u32) -> Self {
         Self { depth, entries: VecDeque::new(), used: 0, completions: Lane::default() }
     }
 
@@ -212,7 +215,7 @@ impl Network {
         &mut self,
         (host, domain): (HostId, PdId),
         cqs: CqIds,
-        depths: Depths,
+        (depths, srq): (Depths, Option<SrqId>),
         abilities: Abilities,
     ) -> (QpId, QpNumber) {
         let id = QpId(self.next_id());
@@ -229,6 +232,7 @@ impl Network {
             abilities,
             send: SendQueue::new(depths.send),
             recv: RecvQueue::new(depths.recv),
+            srq,
             placing: Placing::default(),
             withheld: Vec::new(),
         };
@@ -267,7 +271,9 @@ impl Network {
         if result.is_ok() && fate == Fate::LostCompletion {
             return;
         }
-        self.complete(id, Done { id: wr.id, result, frees: Frees::Recv, fate });
+        let srq = self.qps.get(&id).and_then(|qp| qp.srq);
+        let frees = srq.map_or(Frees::Recv, Frees::Shared);
+        self.complete(id, Done { id: wr.id, result, frees, fate });
     }
 
     /// A send that was posted in the error state completes.
@@ -297,11 +303,11 @@ impl Network {
         let Some(qp) = self.qps.get_mut(&id) else { return };
         let (slot, cq) = match done.frees {
             Frees::Send(_) => (qp.send.completions.follow(slot), qp.cqs.send),
-            Frees::Recv => (qp.recv.completions.follow(slot), qp.cqs.recv),
+            Frees::Recv | Frees::Shared(_) => (qp.recv.completions.follow(slot), qp.cqs.recv),
         };
         let wc = Wc { id: done.id, qp: qp.number, result: done.result };
         let behind = match (done.frees, done.result) {
-            (Frees::Recv, Ok(_)) => qp.placing.arrived(),
+            (Frees::Recv | Frees::Shared(_), Ok(_)) => qp.placing.arrived(),
             _ => WriteNumber::default(),
         };
         let cqe = Cqe { wc, qp: id, frees: done.frees, behind, life: CqeLife::OfQp };
@@ -349,7 +355,8 @@ impl Network {
         self.host(qp.host).free_qp_number(qp.number);
         if completions == AfterDestroy::Purged {
             for cq in [qp.cqs.send, qp.cqs.recv] {
-                self.cqs.get_mut(&cq).into_iter().for_each(|cq| cq.purge(id));
+                let purged = self.cqs.get_mut(&cq).map(|cq| cq.purge(id));
+                purged.into_iter().flatten().for_each(|frees| self.free_shared(frees));
             }
         }
         for (cq, cqe) in qp.withheld {

@@ -12,4 +12,5 @@ mod messages;
 mod pools;
 mod random;
 mod rig;
+mod srq;
 mod windows;

@@ -233,9 +233,8 @@ impl Network {
     }
 
     fn deliver_send(&mut self, to: QpId, message: &Message) -> Verdict {
-        let Some(qp) = self.qps.get_mut(&to) else { return Verdict::Silence };
-        let Some(recv) = qp.recv.pop() else {
-            let host = qp.host;
+        let Some(host) = self.qps.get(&to).map(|qp| qp.host) else { return Verdict::Silence };
+        let Some(recv) = self.take_receive(to) else {
             self.host(host).counters.rnr += 1;
             let limit = u32::from(self.config.rnr_retry);
             let again = limit == 7 || message.tries < limit;

@@ -38,6 +38,7 @@ impl FakeNic {
             wire: Wire::InfiniBand,
             max_cqe: 0,
             max_wr: 0,
+            max_srq_wr: 0,
             max_sge: 1,
             max_read_sge: 1,
             max_inline: 0,

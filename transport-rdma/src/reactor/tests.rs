@@ -118,6 +118,7 @@ static CAPABILITIES: Capabilities = Capabilities {
     wire: Wire::Iwarp,
     max_cqe: MAX_CQE,
     max_wr: 1000,
+    max_srq_wr: 0,
     max_sge: 1,
     max_read_sge: 1,
     max_inline: 0,

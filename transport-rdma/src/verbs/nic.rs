@@ -15,11 +15,12 @@ use super::pd::{Mr, Pd, SlabMr};
 use super::qp::{NUDGES, QpSizes, RawQp, VerbsQp};
 use super::reaper::reap;
 use super::siw;
+use super::srq::{RawSrq, VerbsSrq};
 use super::thread::{DeviceThread, Ward};
 use crate::memory::{Region, Slab};
 use crate::nic::{
-    Access, Capabilities, Cq, Cqs, Depths, MAX_SGE, Nic, NicError, Qp, Support, Window, Windows,
-    Wire,
+    Access, Capabilities, Cq, Cqs, Depths, MAX_SGE, Nic, NicError, Qp, Srq, Support, Window,
+    Windows, Wire,
 };
 
 /// What a queue pair is asked to take inline, the most first: devices refuse what is too much, and round up
@@ -45,6 +46,8 @@ pub(super) struct VerbsNic {
     mrs: Mutex<Vec<Weak<Mr>>>,
     /// Every window, for the same.
     mws: Mutex<Vec<Weak<Mw>>>,
+    /// Every shared receive queue, for the same.
+    srqs: Mutex<Vec<Weak<VerbsSrq>>>,
     /// Every further protection domain.
     pds: Mutex<Vec<Weak<PdSlot>>>,
 }
@@ -115,6 +118,7 @@ impl VerbsNic {
             open: Mutex::default(),
             mrs: Mutex::default(),
             mws: Mutex::default(),
+            srqs: Mutex::default(),
             pds: Mutex::default(),
         });
         // Locked meanwhile, so that a removal that the thread hears of at once finds what it has to end.
@@ -184,17 +188,19 @@ impl VerbsNic {
     ///
     /// The kernel removes a device only when nothing of it is in use. So registrations end now, although
     /// buffers may live on: their memory stays, only no NIC reaches it any more. Queue pairs and completion
-    /// queues go with their connections.
+    /// queues go with their connections, and a shared receive queue with the last of them.
     fn remove(&self, cause: &Error) {
         self.fates.end_device(cause);
         let open = self.lock_open().take();
         let mrs: Vec<_> = self.mrs().drain(..).collect();
         let mws: Vec<_> = self.mws().drain(..).collect();
+        let srqs: Vec<_> = self.srqs().drain(..).collect();
         let pds: Vec<_> = self.pds().drain(..).filter_map(|pd| pd.upgrade()).collect();
         let pds: Vec<_> = pds.iter().filter_map(|pd| lock_pd(pd).take()).collect();
         devices().retain(|nic| !nic.is_gone());
         reap(move || {
             mws.iter().filter_map(Weak::upgrade).for_each(|mw| mw.free());
+            srqs.iter().filter_map(Weak::upgrade).for_each(|srq| srq.destroy());
             mrs.iter().filter_map(Weak::upgrade).for_each(|mr| mr.deregister());
             drop(pds);
             drop(open);
@@ -215,6 +221,10 @@ impl VerbsNic {
 
     fn mws(&self) -> MutexGuard<'_, Vec<Weak<Mw>>> {
         self.mws.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn srqs(&self) -> MutexGuard<'_, Vec<Weak<VerbsSrq>>> {
+        self.srqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mrs(&self) -> MutexGuard<'_, Vec<Weak<Mr>>> {
@@ -268,7 +278,21 @@ impl Nic for OwnDomain {
     }
 
     fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
-        self.nic.create_qp_in(&self.pd()?, cqs, depths)
+        self.nic.create_qp_in(&self.pd()?, cqs, depths, None)
+    }
+
+    fn create_srq(&self, depth: u32) -> Result<Arc<dyn Srq>, NicError> {
+        self.nic.create_srq_in(&self.pd()?, depth)
+    }
+
+    fn create_qp_on(
+        &self,
+        srq: &Arc<dyn Srq>,
+        cqs: &Cqs,
+        send: u32,
+    ) -> Result<Arc<dyn Qp>, NicError> {
+        let (pd, srq) = (self.pd()?, own_srq(&**srq)?);
+        self.nic.create_qp_in(&pd, cqs, Depths { send, recv: 0 }, Some(&srq))
     }
 }
 
@@ -306,12 +330,31 @@ impl VerbsNic {
         pd: &Arc<Pd>,
         cqs: &Cqs,
         depths: Depths,
+        srq: Option<&Arc<RawSrq>>,
     ) -> Result<Arc<dyn Qp>, NicError> {
+        if srq.is_some_and(|srq| !Arc::ptr_eq(srq.pd(), pd)) {
+            let reason = "the shared receive queue is of another protection domain";
+            return Err(NicError { verb: "ibv_create_qp", reason: reason.into() });
+        }
         let send = depths.send.saturating_add(self.capabilities.own_sends);
         let depths = Depths { send, ..depths };
         let send_sges = u32::try_from(self.capabilities.max_sge).unwrap_or(1);
         let sizes = QpSizes { depths, send_sges, inline: self.inline };
-        Ok(Arc::new(VerbsQp::create(pd, cqs, sizes, &self.fates)?))
+        Ok(Arc::new(VerbsQp::create(pd, cqs, srq, sizes, &self.fates)?))
+    }
+
+    fn create_srq_in(&self, pd: &Arc<Pd>, depth: u32) -> Result<Arc<dyn Srq>, NicError> {
+        let max = self.capabilities.max_srq_wr;
+        if depth == 0 || depth > max {
+            let device = &self.capabilities.device;
+            let reason = format!("{depth} receives were asked for and {device} holds 1 to {max}");
+            return Err(NicError { verb: "ibv_create_srq", reason });
+        }
+        let srq = Arc::new(VerbsSrq::create(pd, depth)?);
+        let mut srqs = self.srqs();
+        srqs.retain(|srq| srq.strong_count() > 0);
+        srqs.push(Arc::downgrade(&srq));
+        Ok(srq)
     }
 }
 
@@ -360,8 +403,31 @@ impl Nic for VerbsNic {
     }
 
     fn create_qp(&self, cqs: &Cqs, depths: Depths) -> Result<Arc<dyn Qp>, NicError> {
-        self.create_qp_in(&self.pd()?, cqs, depths)
+        self.create_qp_in(&self.pd()?, cqs, depths, None)
     }
+
+    fn create_srq(&self, depth: u32) -> Result<Arc<dyn Srq>, NicError> {
+        self.create_srq_in(&self.pd()?, depth)
+    }
+
+    fn create_qp_on(
+        &self,
+        srq: &Arc<dyn Srq>,
+        cqs: &Cqs,
+        send: u32,
+    ) -> Result<Arc<dyn Qp>, NicError> {
+        let (pd, srq) = (self.pd()?, own_srq(&**srq)?);
+        self.create_qp_in(&pd, cqs, Depths { send, recv: 0 }, Some(&srq))
+    }
+}
+
+/// The queue as this fence's own type.
+fn own_srq(srq: &dyn Srq) -> Result<Arc<RawSrq>, NicError> {
+    let own = srq.as_any().downcast_ref::<VerbsSrq>().and_then(VerbsSrq::raw);
+    own.ok_or_else(|| NicError {
+        verb: "ibv_create_qp",
+        reason: "the shared receive queue is of another device, or its device is gone".into(),
+    })
 }
 
 /// Whether the device has windows as it says: virtual functions of some do not.
@@ -384,7 +450,7 @@ fn probe_inline(
     let mut refused = None;
     for inline in INLINE {
         let sizes = QpSizes { depths: Depths { send: 1, recv: 1 }, send_sges, inline };
-        match RawQp::create(pd, [&queue, &queue], sizes) {
+        match RawQp::create(pd, [&queue, &queue], None, sizes) {
             Ok((_qp, granted)) => return Ok((inline, granted)),
             Err(error) => refused = Some(error),
         }
@@ -418,6 +484,7 @@ fn capabilities(name: &str, wire: Wire, attributes: &ibv_device_attr, inline: u3
         wire,
         max_cqe: number(attributes.max_cqe),
         max_wr: number(attributes.max_qp_wr).saturating_sub(NUDGES),
+        max_srq_wr: if attributes.max_srq > 0 { number(attributes.max_srq_wr) } else { 0 },
         max_sge: max_sge(attributes),
         max_read_sge: usize::try_from(attributes.max_sge_rd).unwrap_or(0),
         max_inline: inline as usize,

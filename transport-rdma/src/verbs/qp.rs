@@ -28,7 +28,10 @@ use super::pd::Pd;
 use super::reaper::reap;
 use super::ret::{CallError, non_null, zero_or_errno};
 use super::siw::SHORT;
+use super::srq::RawSrq;
 use crate::nic::{Cq, Cqs, Depths, NicError, Qp, QpNumber, RecvWr, SendWr, WrId};
+
+pub(super) use post::for_each_recv_chain;
 
 /// How long a queue pair waits before it says again that the peer has no receive: 1 is 10 us. What the
 /// connection manager leaves in place is 0, and that is 655 ms.
@@ -50,6 +53,8 @@ pub(super) const NUDGES: u32 = 3;
 pub(super) struct RawQp {
     raw: NonNull<ibv_qp>,
     pd: Arc<Pd>,
+    /// Outlives `raw`, which is destroyed by `Drop`.
+    srq: Option<Arc<RawSrq>>,
     /// Payloads up to so many bytes are always sent inline; see [`siw`](super::siw).
     always_inline: u32,
 }
@@ -72,13 +77,14 @@ impl RawQp {
     pub(super) fn create(
         pd: &Arc<Pd>,
         [send_cq, recv_cq]: [&RawCq; 2],
+        srq: Option<&Arc<RawSrq>>,
         sizes: QpSizes,
     ) -> Result<(Self, u32), CallError> {
         let mut attributes = ibv_qp_init_attr {
             qp_context: null_mut(),
             send_cq: send_cq.raw(),
             recv_cq: recv_cq.raw(),
-            srq: null_mut(),
+            srq: srq.map_or(null_mut(), |srq| srq.raw()),
             cap: ibv_qp_cap {
                 max_send_wr: sizes.depths.send,
                 max_recv_wr: sizes.depths.recv,
@@ -90,7 +96,7 @@ impl RawQp {
             sq_sig_all: 0,
         };
         // SAFETY: the protection domain and the queues exist while they are borrowed; the caller keeps the
-        // queues longer than what this makes (invariant).
+        // queues longer than what this makes (invariant), and what this makes holds the shared receive queue.
         let raw = unsafe { ibv_create_qp(pd.raw(), &raw mut attributes) };
         let raw = non_null("ibv_create_qp", raw)?;
         let granted = attributes.cap.max_inline_data;
@@ -98,7 +104,7 @@ impl RawQp {
             Some(ibv_transport_type::IBV_TRANSPORT_IWARP) => SHORT.min(granted),
             _ => 0,
         };
-        Ok((Self { raw, pd: Arc::clone(pd), always_inline }, granted))
+        Ok((Self { raw, pd: Arc::clone(pd), srq: srq.cloned(), always_inline }, granted))
     }
 
     fn raw(&self) -> *mut ibv_qp {
@@ -160,15 +166,16 @@ pub(super) struct Agreed {
 }
 
 impl VerbsQp {
-    /// A queue pair on `cqs`, ready for receives.
+    /// A queue pair on `cqs`, ready for receives if they are not those of `srq`.
     pub(super) fn create(
         pd: &Arc<Pd>,
         cqs: &Cqs,
+        srq: Option<&Arc<RawSrq>>,
         sizes: QpSizes,
         fates: &Arc<Fates>,
     ) -> Result<Self, NicError> {
         let queues = [own_queue(&*cqs.send, pd)?, own_queue(&*cqs.recv, pd)?];
-        let (raw, _inline) = RawQp::create(pd, queues, sizes).map_err(|error| {
+        let (raw, _inline) = RawQp::create(pd, queues, srq, sizes).map_err(|error| {
             let Depths { send, recv } = sizes.depths;
             error.advise(&format!(
                 "{send} sends and {recv} receives were asked for: close connections, or ask for less"
@@ -269,6 +276,11 @@ impl VerbsQp {
     /// say so.
     pub(super) fn has_failed(&self) -> bool {
         self.with("ibv_query_qp", RawQp::state) == Ok(ibv_qp_state::IBV_QPS_ERR)
+    }
+
+    /// Whether its receives are those of a shared receive queue.
+    pub(super) fn shares_receives(&self) -> bool {
+        self.lock().as_ref().is_some_and(|raw| raw.srq.is_some())
     }
 
     /// Whether it was moved to the error state, or destroyed.

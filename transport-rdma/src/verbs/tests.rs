@@ -5,6 +5,7 @@
 mod endings;
 mod pools;
 mod refused;
+mod srq;
 mod windows;
 mod wire;
 

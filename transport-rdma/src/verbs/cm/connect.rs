@@ -115,6 +115,7 @@ impl VerbsResolved {
             initiator_depth: reads.initiator_depth,
             rnr_retry: config.rnr_retry,
             qp: own.number(),
+            shares_receives: own.shares_receives(),
         };
         let mut link = call(link, offer, &peer).await?;
         let answer = match link.next_step().await? {

@@ -54,6 +54,8 @@ pub(super) struct Offer {
     pub(super) initiator_depth: u8,
     pub(super) rnr_retry: u8,
     pub(super) qp: crate::nic::QpNumber,
+    /// Whether the queue pair's receives are those of a shared receive queue.
+    pub(super) shares_receives: bool,
 }
 
 /// How often a packet is sent again before the peer is given up. One less than the most that there is, because
@@ -72,7 +74,7 @@ impl Offer {
             flow_control: 1,
             retry_count: RETRIES,
             rnr_retry_count: self.rnr_retry,
-            srq: 0,
+            srq: u8::from(self.shares_receives),
             qp_num: self.qp.0,
         }
     }

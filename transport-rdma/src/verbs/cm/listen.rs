@@ -239,6 +239,7 @@ impl VerbsRequest {
             initiator_depth: reads.initiator_depth.min(peer_allows),
             rnr_retry: self.config.rnr_retry,
             qp: qp.number(),
+            shares_receives: qp.shares_receives(),
         })
     }
 }

@@ -84,10 +84,21 @@ impl RawQp {
 
     /// Posts in order, by as few calls as chains are needed.
     pub(super) fn post_recv(&self, batch: &[RecvWr]) -> Result<(), CallError> {
-        batch.chunks(CHAIN).try_for_each(|chunk| self.post_recv_chain(chunk))
+        for_each_recv_chain(batch, |first| {
+            let mut bad = null_mut();
+            // SAFETY: as for `post_send_raw`.
+            let returned = unsafe { ibv_post_recv(self.raw(), first, &raw mut bad) };
+            posted("ibv_post_recv", returned, bad)
+        })
     }
+}
 
-    fn post_recv_chain(&self, batch: &[RecvWr]) -> Result<(), CallError> {
+/// Gives `post` receives as chains of the library's, in order. A chain is there until `post` returns.
+pub(in crate::verbs) fn for_each_recv_chain(
+    batch: &[RecvWr],
+    mut post: impl FnMut(*mut ibv_recv_wr) -> Result<(), CallError>,
+) -> Result<(), CallError> {
+    batch.chunks(CHAIN).try_for_each(|batch| {
         let mut sges = [const { MaybeUninit::<ibv_sge>::uninit() }; CHAIN];
         let mut chain = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; CHAIN];
         let mut next: *mut ibv_recv_wr = null_mut();
@@ -95,14 +106,8 @@ impl RawQp {
             let sg_list: *mut ibv_sge = sge.write(raw_sge(&wr.sge));
             next = place.write(ibv_recv_wr { wr_id: wr.id.0, next, sg_list, num_sge: 1 });
         }
-        if next.is_null() {
-            return Ok(());
-        }
-        let mut bad = null_mut();
-        // SAFETY: as for `post_send_raw`.
-        let returned = unsafe { ibv_post_recv(self.raw(), next, &raw mut bad) };
-        posted("ibv_post_recv", returned, bad)
-    }
+        post(next)
+    })
 }
 
 fn send_wr(wr: &SendWr, sg_list: *mut ibv_sge, count: i32, next: *mut ibv_send_wr) -> ibv_send_wr {
