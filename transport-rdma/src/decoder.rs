@@ -13,6 +13,7 @@ use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::{HEADER_LEN, Header, Kind, WireError, head, tlv};
 
 use crate::error::ReceiveError;
+use crate::proto::credit::loan::Loan;
 use crate::proto::credit::{Class, Window};
 use crate::proto::rendezvous::BodyLen;
 use crate::proto::rendezvous::wire::{self, HeadExtras};
@@ -29,11 +30,12 @@ pub(crate) struct FrameDecoder {
     arrival: Option<Box<Arrival>>,
 }
 
-/// What a frame says of receives: which window it used, and how many its sender has posted again.
+/// What a frame says of receives: which window it used, how many its sender has posted again, and what is lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) class: Class,
     pub(crate) count: u32,
+    pub(crate) loan: Option<Loan>,
 }
 
 /// A frame cut along its header.
@@ -68,7 +70,7 @@ impl FrameDecoder {
         self.limits.check(&header)?;
         let parts = Parts::cut(&header, behind)?;
         match header.kind {
-            Kind::Credit => check_credit(&header, &parts)?,
+            Kind::Credit | Kind::Lend | Kind::Borrow => check_bare(&header, &parts)?,
             Kind::Cts | Kind::Fin | Kind::Abort | Kind::AbortAck => {
                 let frame = wire::Frame::decode(&header, parts.tlvs)?;
                 self.arrival = Some(Box::new(Arrival::Frame(frame)));
@@ -79,7 +81,8 @@ impl FrameDecoder {
             }
             _ => self.message(&header, &parts, placement, received)?,
         }
-        Ok(Account { class: class_of(header.kind), count: header.credits })
+        let loan = Loan::decode(&header);
+        Ok(Account { class: class_of(header.kind), count: header.credits, loan })
     }
 
     /// What the last frame said about bodies that are written.
@@ -182,12 +185,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// CREDIT has its count and nothing else, but may learn to have TLVs.
-fn check_credit(header: &Header, parts: &Parts<'_>) -> Result<(), WireError> {
+/// CREDIT, LEND and BORROW have their counts and nothing else, but may learn to have TLVs.
+fn check_bare(header: &Header, parts: &Parts<'_>) -> Result<(), WireError> {
     let lengths = [("metadata_len", header.metadata_len), ("body_len", header.body_len)];
     for (field, len) in lengths {
         if len != 0 {
-            let expected = "CREDIT has none";
+            let expected = "CREDIT, LEND and BORROW have none";
             return Err(WireError::Field { field, value: u64::from(len), expected });
         }
     }
@@ -219,9 +222,13 @@ pub(crate) fn class_of(kind: Kind) -> Class {
         | Kind::Data
         | Kind::Cts
         | Kind::Fin => Class::Data,
-        Kind::Cancel | Kind::Cancelled | Kind::GoAway | Kind::Abort | Kind::AbortAck => {
-            Class::Control
-        }
+        Kind::Cancel
+        | Kind::Cancelled
+        | Kind::GoAway
+        | Kind::Abort
+        | Kind::AbortAck
+        | Kind::Lend
+        | Kind::Borrow => Class::Control,
         // For which window makes no difference to its receiver.
         Kind::Credit => Class::Credit(Window::Data),
     }

@@ -8,7 +8,8 @@ use verbwire_core::wire::WireError;
 use verbwire_core::{Error, ErrorKind};
 
 use crate::nic::{NicError, WcStatus};
-use crate::proto::credit::FalseCredit;
+use crate::proto::credit::loan::FalseLoan;
+use crate::proto::credit::{FalseCredit, Overrun};
 use crate::proto::rendezvous::Violation;
 
 /// Something received that the peer may not send. Each of these ends the connection.
@@ -45,6 +46,12 @@ pub(crate) enum ReceiveError {
     /// A count of receives that cannot be.
     #[error(transparent)]
     Credit(#[from] FalseCredit),
+    /// Frames that there was no right to send.
+    #[error(transparent)]
+    Overrun(#[from] Overrun),
+    /// A count of receives that were lent that cannot be.
+    #[error(transparent)]
+    Loan(#[from] FalseLoan),
 }
 
 impl From<WireError> for ReceiveError {

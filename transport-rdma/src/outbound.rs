@@ -12,8 +12,11 @@
 //!   longer body, the bodies in turns. So a short message waits for one piece at most, and long bodies
 //!   still advance under a steady stream of short messages.
 //! * CREDIT, if a debt is due and nothing above told the count.
+//!
+//! LEND and BORROW go before all of these: each lets others go on.
 
 mod frame;
+mod loans;
 mod long;
 mod queues;
 
@@ -27,13 +30,15 @@ use verbwire_core::transport::post::Staged;
 use verbwire_core::transport::{Outgoing, SendError};
 
 use crate::decoder::{Account, class_of_head};
+use crate::error::ReceiveError;
 use crate::nic::Signal;
-use crate::proto::credit::{Class, Credits, FalseCredit, Window};
+use crate::proto::credit::{Class, Credits, Window};
 use crate::proto::send_queue::SendQueue;
 use crate::receiver::Replies;
 use crate::rendezvous::{Offer, Rendezvous};
 
 pub(crate) use frame::{Encoded, Frame};
+pub(crate) use loans::Asked;
 use queues::Queues;
 pub(crate) use queues::{OutboundLimits, ZERO_COPY};
 
@@ -48,6 +53,8 @@ pub(crate) struct Outbound {
     rendezvous: Option<Rendezvous>,
     credits: Credits,
     slots: SendQueue,
+    /// What the peer has said of loans since the driver took it.
+    asked: Asked,
     /// See [`OutboundLimits`].
     signal_from: usize,
     /// Who waits for room.
@@ -132,7 +139,16 @@ impl Outbound {
     ) -> Self {
         let signal_from = limits.signal_from;
         let (queues, rendezvous) = (Queues::new(limits), Some(rendezvous));
-        Self { queues, rendezvous, credits, slots, signal_from, waiting: Vec::new(), end: None }
+        Self {
+            queues,
+            rendezvous,
+            credits,
+            slots,
+            asked: Asked::default(),
+            signal_from,
+            waiting: Vec::new(),
+            end: None,
+        }
     }
 
     /// Stages a REQUEST with memory for its reply; gives back the memory if it is not needed, or if the REQUEST cannot
@@ -293,10 +309,11 @@ impl Outbound {
     ///
     /// # Errors
     ///
-    /// The peer's count is a lie: the connection ends.
-    pub(crate) fn handle_received(&mut self, account: Account) -> Result<(), FalseCredit> {
-        self.credits.handle_reposted(account.class);
-        self.credits.handle_count(account.count)
+    /// The peer counts wrongly, or has sent what it had no right to: the connection ends.
+    pub(crate) fn handle_received(&mut self, account: Account) -> Result<(), ReceiveError> {
+        self.credits.handle_reposted(account.class)?;
+        self.credits.handle_count(account.count)?;
+        account.loan.map_or(Ok(()), |loan| self.handle_loan(loan))
     }
 
     /// When the next frame may go out, of a stage that has work.
@@ -306,6 +323,7 @@ impl Outbound {
         let is_allowed = self.has_bind()
             || self.queues.has_frame(may_send)
             || self.credits.poll_credit().is_some()
+            || (self.has_loan() && may_send(Class::Control))
             || self.rendezvous.as_ref().is_some_and(has_frame);
         let has_write = self.rendezvous.as_ref().is_some_and(Rendezvous::has_write);
         match (is_allowed, has_write, self.slots.free()) {
@@ -320,6 +338,7 @@ impl Outbound {
     fn has_work(&self) -> bool {
         !self.queues.is_empty()
             || self.credits.poll_credit().is_some()
+            || self.has_loan()
             || self.rendezvous.as_ref().is_some_and(Rendezvous::has_work)
     }
 
@@ -340,6 +359,9 @@ impl Outbound {
 
     /// The next frame for which the peer has a receive.
     fn take_frame(&mut self) -> Option<(Class, Frame)> {
+        if let Some(frame) = self.take_of_loans() {
+            return Some(frame);
+        }
         if let Some(frame) = self.take_of_grants() {
             return Some(frame);
         }

@@ -50,6 +50,7 @@ impl Identity {
             control_window: 0,
             receive_len: 0,
             standing_grants: 0,
+            most_data_window: 0,
         }
     }
 }

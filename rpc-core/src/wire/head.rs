@@ -101,7 +101,14 @@ fn decode_with(header: &Header, path: Option<&str>) -> Result<Head, WireError> {
         Kind::End => Head::End { call, messages: header.method },
         Kind::Headers => Head::Headers { call },
         Kind::Window => Head::Window { call, granted: header.time_us },
-        Kind::Data | Kind::Credit | Kind::Cts | Kind::Fin | Kind::Abort | Kind::AbortAck => {
+        Kind::Data
+        | Kind::Credit
+        | Kind::Cts
+        | Kind::Fin
+        | Kind::Abort
+        | Kind::AbortAck
+        | Kind::Lend
+        | Kind::Borrow => {
             let reason = "it belongs to the transport";
             return Err(WireError::UnexpectedKind { kind: header.kind, reason });
         }

@@ -8,11 +8,11 @@
 //!       4     4  slot           call id: the caller's slot
 //!       8     4  generation     call id: the slot's use
 //!      12     4  method         REQUEST: interned method number, 0 = none; frames of streams: count of messages
-//!      16     8  time_us        REQUEST: microseconds until the deadline; WINDOW: bytes granted
+//!      16     8  time_us        REQUEST: microseconds until the deadline; WINDOW: bytes granted; LEND, BORROW: count
 //!      24     4  credits        RDMA: cumulative count of re-posted receives; else 0
 //!      28     4  metadata_len   bytes of metadata behind the TLVs
 //!      32     4  body_len       bytes of body; with BODY_FOLLOWS they come in DATA frames
-//!      36     4  aux            RESPONSE: code; GOAWAY: reason; DATA: offset
+//!      36     4  aux            RESPONSE: code; GOAWAY: reason; DATA: offset; LEND, BORROW: receives
 //! ```
 //!
 //! Fields that a kind does not use are zero when sent and ignored when received, so that later versions
@@ -62,6 +62,10 @@ pub enum Kind {
     Abort = 0x44,
     /// Over RDMA: nothing more will be written there.
     AbortAck = 0x45,
+    /// Over RDMA: how great the receiver's data window is.
+    Lend = 0x46,
+    /// Over RDMA: how much of it the sender could use, or gives back.
+    Borrow = 0x47,
 }
 
 impl TryFrom<u8> for Kind {
@@ -84,6 +88,8 @@ impl TryFrom<u8> for Kind {
             0x43 => Self::Fin,
             0x44 => Self::Abort,
             0x45 => Self::AbortAck,
+            0x46 => Self::Lend,
+            0x47 => Self::Borrow,
             unknown => return Err(WireError::UnknownKind(unknown)),
         })
     }
@@ -130,7 +136,7 @@ pub struct Header {
     pub call: CallId,
     /// Interned method number, or a count of messages.
     pub method: u32,
-    /// Microseconds until the deadline, or bytes granted.
+    /// Microseconds until the deadline, bytes granted, or receives so far.
     pub time_us: u64,
     /// Cumulative credits.
     pub credits: u32,
@@ -138,7 +144,7 @@ pub struct Header {
     pub metadata_len: u32,
     /// Bytes of body.
     pub body_len: u32,
-    /// Code, reason or offset.
+    /// Code, reason, offset or receives.
     pub aux: u32,
 }
 

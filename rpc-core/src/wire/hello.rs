@@ -79,6 +79,9 @@ pub struct Hello {
     /// Bytes of the messages of a stream that it lets come before it has taken the first; 0 if it takes none.
     #[prost(uint32, tag = "17")]
     pub stream_window: u32,
+    /// RDMA: what `data_window` may become by loans; 0, or no more than `data_window`, where nothing is lent.
+    #[prost(uint32, tag = "18")]
+    pub most_data_window: u32,
 }
 
 impl Hello {

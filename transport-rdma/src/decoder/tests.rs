@@ -50,7 +50,7 @@ fn frames_say_their_window_and_count() {
     for ((kind, class), count) in cases.into_iter().zip(7..) {
         let bytes = frame(Header { credits: count, ..header(kind, 0) }, b"");
         let account = decoder().decode(&bytes, &Parity, &mut received).expect("allowed");
-        assert_eq!(account, Account { class, count });
+        assert_eq!(account, Account { class, count, loan: None });
     }
     assert_eq!(received.len(), 5, "all but CREDIT are messages");
 }

@@ -11,6 +11,7 @@ use verbwire_core::{Error, ErrorKind};
 use super::queues::OutboundLimits;
 use crate::memory::Lent;
 use crate::nic::Signal;
+use crate::proto::credit::loan::Loan;
 use crate::proto::rendezvous::wire::{self, GRANT_LEN, Grant, GrantId, HeadExtras};
 
 /// Segments from this length on are sent from where they lie. 4 KiB: what encoding keeps by reference.
@@ -126,6 +127,11 @@ impl Frame {
     /// A count of receives, alone.
     pub(super) fn credit() -> Self {
         Self::bare(Header::new(Kind::Credit, NO_CALL))
+    }
+
+    /// What is said of a loan.
+    pub(super) fn of_loan(loan: Loan) -> Self {
+        Self::bare(loan.header())
     }
 
     fn bare(header: Header) -> Self {

@@ -193,6 +193,7 @@ impl Outbound {
             None => {
                 !self.queues.is_empty()
                     || self.credits.poll_credit().is_some()
+                    || self.has_loan()
                     || self.rendezvous.as_ref().is_some_and(has_frame)
             }
         }

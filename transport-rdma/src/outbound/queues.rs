@@ -215,6 +215,11 @@ impl Queues {
         self.control.is_empty() && self.data.is_empty() && self.bulk.is_empty()
     }
 
+    /// Whether data waits.
+    pub(super) fn has_data(&self) -> bool {
+        !self.data.is_empty() || !self.bulk.is_empty()
+    }
+
     /// Whether there is something that `may_send` allows.
     pub(super) fn has_frame(&self, may_send: impl Fn(Class) -> bool) -> bool {
         let control = !self.control.is_empty() && may_send(Class::Control);

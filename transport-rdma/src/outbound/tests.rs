@@ -156,7 +156,7 @@ fn pieces_take_turns_with_short_messages_and_each_other() {
 #[test]
 fn credit_goes_out_only_where_no_other_frame_tells_the_count() {
     let mut stage = outbound(windows(2, 2), 40);
-    let account = Account { class: Class::Data, count: 0 };
+    let account = Account { class: Class::Data, count: 0, loan: None };
     (0..2).for_each(|_| stage.handle_received(account).expect("true"));
     push(&mut stage, request(1, 0));
     let mut frames = Vec::new();
@@ -178,7 +178,7 @@ fn a_body_that_is_given_up_ends_with_aborted_if_the_peer_knows_of_it() {
     assert_eq!(stage.revoke(call(3), Instant::now()), Revoked::Body);
     assert_eq!(stage.revoke(call(1), Instant::now()), Revoked::Body);
     assert_eq!(stage.revoke(call(1), Instant::now()), Revoked::Nothing);
-    stage.handle_received(Account { class: Class::Control, count: 1 }).expect("true");
+    stage.handle_received(Account { class: Class::Control, count: 1, loan: None }).expect("true");
     let mut frames = Vec::new();
     stage.next(&mut frames);
     let header = frames[0].header;
@@ -414,7 +414,7 @@ fn a_newer_window_takes_the_place_of_one_that_waits() {
         push(&mut stage, Message::bare(Head::Window { call: call(1), granted }));
     }
     assert_eq!(next(&mut stage), [(Kind::Request, 2)]);
-    stage.handle_received(Account { class: Class::Data, count: 1 }).expect("honest");
+    stage.handle_received(Account { class: Class::Data, count: 1, loan: None }).expect("honest");
     let mut frames = Vec::new();
     stage.next(&mut frames);
     let windows: Vec<_> = frames.iter().map(|frame| frame.header.time_us).collect();

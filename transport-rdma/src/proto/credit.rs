@@ -9,7 +9,7 @@
 //!   Data             REQUEST, RESPONSE, MESSAGE, END, DATA,      data
 //!                    RTS, CTS, FIN
 //!   Control          CANCEL, CANCELLED, ABORT, ABORT_ACK,        control
-//!                    PING, PONG, GOAWAY
+//!                    PING, PONG, GOAWAY, LEND, BORROW
 //!   Credit(window)   CREDIT, for the debt of that window         1 each
 //! ```
 //!
@@ -18,8 +18,15 @@
 //! before it for the same window is covered. It adds to no debt, so a CREDIT is never answered by a CREDIT.
 //! With one shared window, or one CREDIT slot for both, two sides that only wait for each other's count can
 //! stand still for ever; with this rule none can (see `no_schedule_stops` below).
+//!
+//! A side whose receives are shared by connections announces a small data window and lends more to who asks ([`loan`]).
+//! It counts what came since it last told its count: more than the windows allow is what another connection was promised.
+
+pub mod loan;
 
 use std::collections::VecDeque;
+
+use loan::{Borrow, Borrowing, FalseLoan, Lend, Lending};
 
 /// Which window a frame counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,13 +62,6 @@ impl Windows {
     pub fn receives(self) -> u32 {
         self.data + self.control + 2
     }
-
-    fn size(self, window: Window) -> u32 {
-        match window {
-            Window::Data => self.data,
-            Window::Control => self.control,
-        }
-    }
 }
 
 /// A peer that claims to have posted receives for frames that were never sent.
@@ -72,6 +72,20 @@ pub struct FalseCredit {
     pub claimed: u32,
     /// Frames that were sent and not covered before.
     pub in_flight: u32,
+}
+
+/// A peer that sent frames for which it was promised no receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the peer has sent {sent} {class:?} frames since it was last told of receives, and {allowed} were promised"
+)]
+pub struct Overrun {
+    /// Which frames.
+    pub class: Class,
+    /// How many came.
+    pub sent: u32,
+    /// How many may.
+    pub allowed: u32,
 }
 
 /// Both directions of one side.
@@ -86,8 +100,11 @@ pub struct Credits {
 /// Frames on their way to the peer.
 #[derive(Debug)]
 struct Outbound {
-    windows: Windows,
-    /// Classes of the frames that are not covered, in the order of sending. At most `windows.receives()`.
+    /// Frames of control in flight.
+    control_window: u32,
+    /// The window of data.
+    borrowing: Borrowing,
+    /// Classes of the frames that are not covered, in the order of sending. At most what the windows allow.
     in_flight: VecDeque<Class>,
     data: u32,
     control: u32,
@@ -107,19 +124,28 @@ enum Slot {
 /// Receives posted again, and what of it the peer has not been told.
 #[derive(Debug)]
 struct Inbound {
-    windows: Windows,
+    control_window: u32,
+    lending: Lending,
     /// All receives posted again so far. Wraps.
     count: u32,
     data_debt: u32,
     control_debt: u32,
+    /// CREDITs, which are no debt.
+    credits: u32,
 }
 
 impl Credits {
     /// Nothing sent, nothing received. `peer` are the windows that the peer announced, `own` this side's.
     pub fn new(peer: Windows, own: Windows) -> Self {
+        Self::with_loans((peer, peer.data), own)
+    }
+
+    /// The same where the peer lends, up to a data window of `most`.
+    pub fn with_loans((peer, most): (Windows, u32), own: Windows) -> Self {
         Self {
             outbound: Outbound {
-                windows: peer,
+                control_window: peer.control,
+                borrowing: Borrowing::new(peer.data, most),
                 in_flight: VecDeque::new(),
                 data: 0,
                 control: 0,
@@ -127,16 +153,23 @@ impl Credits {
                 control_credit: Slot::Free,
                 covered: 0,
             },
-            inbound: Inbound { windows: own, count: 0, data_debt: 0, control_debt: 0 },
+            inbound: Inbound {
+                control_window: own.control,
+                lending: Lending::new(own.data),
+                count: 0,
+                data_debt: 0,
+                control_debt: 0,
+                credits: 0,
+            },
         }
     }
 
     /// Whether the peer has a receive for another frame of this class.
     pub fn may_send(&self, class: Class) -> bool {
-        let Outbound { windows, data, control, .. } = &self.outbound;
+        let Outbound { borrowing, control_window, data, control, .. } = &self.outbound;
         match class {
-            Class::Data => *data < windows.data,
-            Class::Control => *control < windows.control,
+            Class::Data => borrowing.allows(*data),
+            Class::Control => control < control_window,
             Class::Credit(Window::Data) => self.outbound.data_credit == Slot::Free,
             Class::Credit(Window::Control) => self.outbound.control_credit == Slot::Free,
         }
@@ -151,6 +184,7 @@ impl Credits {
         self.outbound.in_flight.push_back(class);
         self.inbound.data_debt = 0;
         self.inbound.control_debt = 0;
+        self.inbound.credits = 0;
         self.inbound.count
     }
 
@@ -175,25 +209,84 @@ impl Credits {
     }
 
     /// The receive of a frame of this class is posted again.
-    pub fn handle_reposted(&mut self, class: Class) {
-        self.inbound.count = self.inbound.count.wrapping_add(1);
-        match class {
-            Class::Data => self.inbound.data_debt += 1,
-            Class::Control => self.inbound.control_debt += 1,
-            Class::Credit(_) => {}
-        }
+    ///
+    /// # Errors
+    ///
+    /// The peer had no right to send it: the connection ends.
+    pub fn handle_reposted(&mut self, class: Class) -> Result<(), Overrun> {
+        let Inbound { count, lending, control_window, data_debt, control_debt, credits } =
+            &mut self.inbound;
+        *count = count.wrapping_add(1);
+        // What the peer may have in flight, it may have sent before it saw the last count.
+        let (sent, allowed) = match class {
+            Class::Data => (data_debt, lending.window()),
+            Class::Control => (control_debt, *control_window),
+            Class::Credit(_) => (credits, 2),
+        };
+        *sent += 1;
+        if *sent > allowed { Err(Overrun { class, sent: *sent, allowed }) } else { Ok(()) }
     }
 
     /// The window for which a CREDIT must be sent now, if any.
     pub fn poll_credit(&self) -> Option<Window> {
         [Window::Data, Window::Control].into_iter().find(|window| {
-            let debt = match window {
-                Window::Data => self.inbound.data_debt,
-                Window::Control => self.inbound.control_debt,
+            let Inbound { lending, control_window, data_debt, control_debt, .. } = &self.inbound;
+            let (debt, size) = match window {
+                Window::Data => (*data_debt, lending.expected()),
+                Window::Control => (*control_debt, *control_window),
             };
-            let quarter = (self.inbound.windows.size(*window) / 4).max(1);
+            let quarter = (size / 4).max(1);
             debt >= quarter && self.may_send(Class::Credit(*window))
         })
+    }
+
+    /// The data window that this side promises is greater by `count` from now on, or lent as before but to be brought
+    /// down to `keep`. The peer is to be told by [`poll_lend`](Self::poll_lend).
+    pub fn lend(&mut self, change: loan::Change) {
+        self.inbound.lending.change(change);
+    }
+
+    /// What the peer is to be told of its data window, in a frame of control that is about to be sent.
+    pub fn poll_lend(&mut self) -> Option<Lend> {
+        if self.may_send(Class::Control) { self.inbound.lending.poll() } else { None }
+    }
+
+    /// Whether it has to be told, when it has a receive for that.
+    pub fn has_lend(&self) -> bool {
+        self.inbound.lending.is_due()
+    }
+
+    /// The peer asks for a greater window, or gives back. Returns how many receives came back.
+    ///
+    /// # Errors
+    ///
+    /// It gives back what it was not lent.
+    pub fn handle_borrow(&mut self, borrow: Borrow) -> Result<u32, FalseLoan> {
+        self.inbound.lending.handle(borrow)
+    }
+
+    /// What to tell the peer of this side's use of its window, in a frame of control that is about to be sent.
+    /// `waiting` says whether data waits.
+    pub fn poll_borrow(&mut self, waiting: bool) -> Option<Borrow> {
+        if !self.may_send(Class::Control) {
+            return None;
+        }
+        let data = self.outbound.data;
+        self.outbound.borrowing.poll(data, waiting)
+    }
+
+    /// Whether something is to be told of it, when the peer has a receive for that.
+    pub fn has_borrow(&self, waiting: bool) -> bool {
+        self.outbound.borrowing.is_due(self.outbound.data, waiting)
+    }
+
+    /// The peer says how great its data window is.
+    ///
+    /// # Errors
+    ///
+    /// It lends what it did not announce.
+    pub fn handle_lend(&mut self, lend: Lend) -> Result<(), FalseLoan> {
+        self.outbound.borrowing.handle(lend)
     }
 }
 

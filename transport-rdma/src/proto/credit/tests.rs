@@ -42,7 +42,7 @@ impl Side {
     fn receive(&mut self, frame: Frame) {
         assert!(self.posted > 0, "{frame:?} finds no receive");
         // Posted again before it is looked at.
-        self.credits.handle_reposted(frame.class);
+        self.credits.handle_reposted(frame.class).expect("an honest peer");
         self.credits.handle_count(frame.count).expect("an honest peer");
     }
 }
@@ -156,7 +156,7 @@ fn a_credit_is_never_answered_by_a_credit() {
 #[test]
 fn a_frame_settles_the_debt_that_it_carries() {
     let mut credits = Credits::new(windows(4, 4), windows(4, 4));
-    credits.handle_reposted(Class::Data);
+    credits.handle_reposted(Class::Data).expect("within the window");
     assert_eq!(credits.poll_credit(), Some(Window::Data));
     assert_eq!(credits.handle_sent(Class::Data), 1);
     assert_eq!(credits.poll_credit(), None);
@@ -180,4 +180,21 @@ fn counts_wrap() {
     credits.handle_sent(Class::Data);
     assert_eq!(credits.handle_count(0), Ok(()));
     assert!(credits.may_send(Class::Data));
+}
+
+#[test]
+fn a_frame_too_many_of_any_class_is_noticed_and_not_one_before() {
+    for (class, allowed) in
+        [(Class::Data, 3), (Class::Control, 5), (Class::Credit(Window::Data), 2)]
+    {
+        let mut credits = Credits::new(windows(1, 1), windows(3, 5));
+        for _ in 0..allowed {
+            assert_eq!(credits.handle_reposted(class), Ok(()));
+        }
+        let sent = allowed + 1;
+        assert_eq!(credits.handle_reposted(class), Err(Overrun { class, sent, allowed }));
+        // Once it is told, it may send anew.
+        credits.handle_sent(Class::Data);
+        assert_eq!(credits.handle_reposted(class), Ok(()));
+    }
 }
