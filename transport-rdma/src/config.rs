@@ -23,10 +23,13 @@ pub(crate) const STANDING: u32 = 8;
 /// Longest request for which there are standing grants. 1 GiB: the longest message.
 const STANDING_LEN: u32 = 1 << 30;
 
+/// Receives that connections may share: at least what a few need, at most what the queues of most devices hold.
+const SHARED: RangeInclusive<u32> = 64..=32_768;
+
 /// Settings of an [`RdmaTransport`](crate::RdmaTransport). Values out of range are moved into it.
 ///
 /// The defaults make 984 KiB of registered memory per connection: (64 + 16 + 3) receives and 40 sends of
-/// 8 KiB each.
+/// 8 KiB each. [`for_many`](Self::for_many) has settings for hundreds of connections and more.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RdmaConfig {
@@ -36,6 +39,21 @@ pub struct RdmaConfig {
     /// Control frames that the peer may have in flight, apart from data. 16: they are short, rare and
     /// taken at once. 1 to 4096.
     pub control_window: u32,
+    /// Receives of `eager_len` bytes that all connections of a device share, instead of having their own. 0, which is off. Else
+    /// 64 to 32768; the device's limit where that is lower.
+    ///
+    /// Each connection is promised 6 of them for as long as it lives. A connection whose peer has more to send borrows some,
+    /// up to `data_window`, from what others do not need; so a sixteenth more than 6 for each connection is the least, and
+    /// whatever is beyond that is speed for those that are busy. A connection for which there are not 6 is refused.
+    ///
+    /// Only connections whose peers share a protection domain share receives: trusted peers ([`Peers::Trusted`]), and peers
+    /// behind memory windows. Others have their own, since a queue of receives belongs to one domain, and so has every
+    /// connection on a device that has no shared receive queues; both are logged once. The peer may have any setting; one
+    /// that knows nothing of loans sends two messages per round trip. A peer that sends more than it may is disconnected as
+    /// soon as that is noticed. Until then it takes what others were promised: on InfiniBand their messages wait for as long
+    /// as `rnr_retry` lets them, on iWARP their connections may end. That is what sharing means, so share with peers that you
+    /// would trust with that.
+    pub shared_receives: u32,
     /// Length of a receive and of a frame, in bytes. 8 KiB: most calls, and a 4 KiB block with its head.
     /// 4 KiB to 64 KiB.
     pub eager_len: usize,
@@ -149,6 +167,7 @@ impl Default for RdmaConfig {
         Self {
             data_window: 64,
             control_window: 16,
+            shared_receives: 0,
             eager_len: 8 << 10,
             staging_buffers: 40,
             send_depth: 256,
@@ -179,10 +198,27 @@ impl Default for RdmaConfig {
 }
 
 impl RdmaConfig {
+    /// Settings for a side that has so many connections at a time, most of them idle. Receives are shared: 8 for each connection,
+    /// and 1024 besides for those that are busy. Each has 8 buffers to send from and a short send queue, so that a connection
+    /// holds some 112 KiB and not 984.
+    pub fn for_many(connections: u32) -> Self {
+        let shared_receives = connections.saturating_mul(8).saturating_add(1024);
+        Self {
+            shared_receives: shared_receives.clamp(*SHARED.start(), *SHARED.end()),
+            staging_buffers: 8,
+            send_depth: 16,
+            completion_queue_depth: 32_768,
+            ..Self::default()
+        }
+    }
+
     /// The same with every value in its range.
     pub(crate) fn in_range(mut self) -> Self {
         self.data_window = self.data_window.clamp(*WINDOW.start(), *WINDOW.end());
         self.control_window = self.control_window.clamp(*WINDOW.start(), *WINDOW.end());
+        if self.shared_receives > 0 {
+            self.shared_receives = self.shared_receives.clamp(*SHARED.start(), *SHARED.end());
+        }
         self.eager_len = self.eager_len.clamp(*EAGER.start(), *EAGER.end());
         self.staging_buffers = self.staging_buffers.max(2);
         self.send_depth = self.send_depth.max(2);
@@ -212,11 +248,6 @@ impl RdmaConfig {
     pub(crate) fn receives(&self) -> u32 {
         self.windows().receives() + 1
     }
-
-    /// Buffers of a connection.
-    pub(crate) fn buffers(&self) -> usize {
-        self.receives() as usize + self.staging_buffers as usize
-    }
 }
 
 #[cfg(test)]
@@ -226,7 +257,8 @@ mod tests {
     #[test]
     fn a_connection_holds_less_than_a_megabyte_of_registered_memory() {
         let config = RdmaConfig::default().in_range();
-        assert_eq!(config.buffers() * config.eager_len, 984 << 10);
+        let buffers = (config.receives() + config.staging_buffers) as usize;
+        assert_eq!(buffers * config.eager_len, 984 << 10);
     }
 
     #[test]

@@ -162,6 +162,7 @@ impl RdmaConnection {
             let Standing { ended, is_busy, replies } =
                 self.queue.with_staged(|staged| staged.standing());
             inbound.receiver.watch_replies(replies);
+            self.drive_loans(inbound);
             match ended {
                 Some((EndKind::Closed, cause)) => return Poll::Ready(Err(cause)),
                 Some((EndKind::Broken, cause)) => inbound.receiver.lost(cause),
@@ -184,6 +185,7 @@ impl RdmaConnection {
             match self.account(progress, &mut inbound.writes) {
                 Ok(Due::Nothing) => receiver.await_sends(inbound.writes),
                 Ok(Due::Frames) => self.post_now(inbound),
+                Err(overrun @ ReceiveError::Overrun(_)) => receiver.overrun(overrun.into()),
                 Err(violation) => {
                     receiver.violated(violation.into());
                     self.post_now(inbound);
@@ -290,6 +292,26 @@ impl RdmaConnection {
             }
             // The post ended before it was the Write's turn.
             None => self.driver.write_soon(),
+        }
+    }
+
+    /// Tells the peer how its window has changed, and others what the peer has said of it.
+    fn drive_loans(&self, inbound: &mut Inbound) {
+        let Some(membership) = inbound.receiver.membership() else { return };
+        let now = Instant::now();
+        match self.queue.with_staged(|staged| staged.take_asked()) {
+            Some(asked) => membership.handle(asked, now),
+            None => membership.look(now),
+        }
+        match membership.take_changes() {
+            Ok(changes) if changes.is_empty() => {}
+            Ok(changes) => {
+                self.queue.with_staged(|staged| {
+                    changes.into_iter().for_each(|change| staged.lend(change));
+                });
+                self.post_now(inbound);
+            }
+            Err(error) => inbound.receiver.lost(error),
         }
     }
 

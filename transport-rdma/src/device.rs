@@ -3,7 +3,8 @@
 //! Each connection has a slab of its own for its receives and its sends. What it was promised is there
 //! whatever other connections do, and credits never count a buffer that somebody else may take. When a
 //! connection has ended and all its buffers are back, its slab serves the next one, without being registered
-//! anew.
+//! anew. Where connections share receives, their slabs have only what they send from, and there is one more slab
+//! ([`sharing`]).
 //!
 //! Long bodies come from and go to pools of the device, which all its connections share.
 
@@ -11,6 +12,7 @@ mod counts;
 mod domains;
 mod lease;
 mod memory;
+mod sharing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,9 +28,11 @@ use crate::proto::grants::GrantLimits;
 use crate::reactor::{ReactorCounts, Reactors, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Desk;
+use crate::shared::SharedReceives;
 
 use domains::{Domains, landing_of_one, staging_of_one};
 use memory::attach_if;
+use sharing::Sharing;
 
 pub use counts::{BufferCounts, PoolCounts};
 pub(crate) use lease::Lease;
@@ -51,6 +55,7 @@ pub(crate) struct Device {
     windows_refused: AtomicBool,
     /// Whether the users' memory is registered here.
     is_attached: bool,
+    sharing: Sharing,
     /// Of peers, if they have one each.
     domains: Domains,
     /// The device that this is a further domain of.
@@ -113,6 +118,7 @@ impl Device {
             isolation,
             windows_refused: AtomicBool::new(false),
             is_attached,
+            sharing: Sharing::default(),
             domains: Domains::default(),
             parent: Weak::new(),
             desk,
@@ -150,6 +156,7 @@ impl Device {
             isolation: Isolation::None,
             windows_refused: AtomicBool::new(false),
             is_attached,
+            sharing: Sharing::default(),
             domains: Domains::default(),
             parent: Arc::downgrade(parent),
             desk: Arc::clone(&parent.desk),
@@ -258,26 +265,39 @@ impl Device {
     /// # Errors
     ///
     /// The device has no queue that is deep enough.
-    pub(crate) fn admit(&self, depths: Depths, config: &RdmaConfig) -> Result<Share, NicError> {
-        self.reactors.admit(&*self.nic, depths, config)
+    pub(crate) fn admit(
+        &self,
+        (depths, shared): (Depths, Option<&Arc<SharedReceives>>),
+        config: &RdmaConfig,
+    ) -> Result<Share, NicError> {
+        self.reactors.admit(&*self.nic, (depths, shared), config)
     }
 
-    /// The slab of a new connection.
+    /// The slab of a new connection, of so many buffers.
     ///
     /// # Errors
     ///
     /// The device registers no more memory.
-    pub(crate) fn lease(self: &Arc<Self>, config: &RdmaConfig) -> Result<Lease, NicError> {
-        let spare = self.slabs().spare.pop();
+    pub(crate) fn lease(
+        self: &Arc<Self>,
+        buffers: u32,
+        config: &RdmaConfig,
+    ) -> Result<Lease, NicError> {
+        let buffers = buffers as usize;
+        let spare = {
+            let mut slabs = self.slabs();
+            let at = slabs.spare.iter().position(|pool| pool.slab().chunks() == buffers);
+            at.map(|at| slabs.spare.swap_remove(at))
+        };
         let pool = match spare {
             Some(pool) => pool,
-            None => self.register(config)?,
+            None => self.register(buffers, config)?,
         };
         Ok(Lease { pool, device: Some(Arc::clone(self)), kept: config.kept_slabs })
     }
 
-    fn register(&self, config: &RdmaConfig) -> Result<Arc<Pool>, NicError> {
-        let slab = Slab::new(config.eager_len, config.buffers());
+    fn register(&self, buffers: usize, config: &RdmaConfig) -> Result<Arc<Pool>, NicError> {
+        let slab = Slab::new(config.eager_len, buffers);
         let pool = Pool::new(slab, config.poison);
         let region = self.nic.register(pool.slab(), Access::Local)?;
         pool.slab().set_region(region);

@@ -20,11 +20,12 @@ use crate::config::RdmaConfig;
 use crate::device::{Device, Lease};
 use crate::error;
 use crate::memory::{CpuBuf, NicAccess, NicBuf};
-use crate::nic::{CmConnection, Depths, NicError, Qp, RecvWr, Wc, Wire};
-use crate::reactor::{Awaited, Share};
+use crate::nic::{CmConnection, Cqs, Depths, NicError, Qp, RecvWr, Wc, Wire};
+use crate::reactor::{Awaited, Binding, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Rendezvous;
-use crate::work::Work;
+use crate::shared::Membership;
+use crate::work::{Completed, Work};
 
 use teardown::Teardown;
 
@@ -39,6 +40,8 @@ pub(crate) struct Endpoint {
     /// Whether `events` has to be asked.
     news: News,
     lease: Option<Lease>,
+    /// `None` if its receives are its own.
+    membership: Option<Membership>,
     /// Given to the endpoint when the connection ends.
     rendezvous: Mutex<Option<Rendezvous>>,
     bounds: Bounds,
@@ -50,6 +53,31 @@ pub(crate) struct Endpoint {
     runtime: Handle,
     /// Dropped when the queue pair is destroyed.
     open: Option<watch::Sender<()>>,
+}
+
+/// Queue pairs that are made at most to find one whose number nobody had lately. 64: devices hand numbers out in a circle.
+const TRIES: usize = 64;
+
+/// A queue pair whose completions cannot be taken for those of one that is gone.
+fn known_qp(
+    make: impl Fn() -> Result<Arc<dyn Qp>, NicError>,
+    mut bind: impl FnMut(&Arc<dyn Qp>) -> Binding,
+) -> Result<Arc<dyn Qp>, NicError> {
+    // Kept until there is another one, which so has another number.
+    let mut aside = Vec::new();
+    while aside.len() < TRIES {
+        let qp = make()?;
+        match bind(&qp) {
+            Binding::Known => return Ok(qp),
+            Binding::InUse => aside.push(qp),
+        }
+    }
+    Err(NicError {
+        verb: "ibv_create_qp",
+        reason: format!(
+            "each of {TRIES} queue pairs got the number of one that has just ended; connect again later"
+        ),
+    })
 }
 
 /// How long the end may take.
@@ -73,7 +101,8 @@ impl Endpoint {
         let nic = device.nic();
         let capabilities = nic.capabilities();
         let setup = |doing| move |error| error::local(doing, error);
-        if config.receives() > capabilities.max_wr {
+        let membership = device.share_receives(config, reaper)?;
+        if membership.is_none() && config.receives() > capabilities.max_wr {
             let message = format!(
                 "{} holds {} work requests in a queue, and the windows need {} receives: lower data_window and \
                  control_window",
@@ -83,12 +112,23 @@ impl Endpoint {
             );
             return Err(Error::new(ErrorKind::LocalResource, message));
         }
-        let depths =
-            Depths { send: config.send_depth.min(capabilities.max_wr), recv: config.receives() };
-        let share = device
-            .admit(depths, config)
+        let recv = if membership.is_some() { 0 } else { config.receives() };
+        let depths = Depths { send: config.send_depth.min(capabilities.max_wr), recv };
+        let shared = membership.as_ref().map(Membership::shared);
+        let mut share = device
+            .admit((depths, shared), config)
             .map_err(setup("finding room on a completion queue for a connection"))?;
-        let qp = nic.create_qp(share.cqs(), depths).map_err(setup("making a queue pair"))?;
+        let qp = match &membership {
+            None => nic.create_qp(share.cqs(), depths),
+            Some(membership) => {
+                let allowed = (config.receives() + depths.send) as usize;
+                let cqs = share.cqs().clone();
+                let make =
+                    |cqs: &Cqs| nic.create_qp_on(membership.shared().srq(), cqs, depths.send);
+                known_qp(|| make(&cqs), |qp| share.bind(qp, allowed))
+            }
+        };
+        let qp = qp.map_err(setup("making a queue pair"))?;
         let (open, destroyed) = watch::channel(());
         let max_inline = config.max_inline.min(capabilities.max_inline);
         // From here on the endpoint's own end cleans up.
@@ -99,6 +139,7 @@ impl Endpoint {
             events: Mutex::new(None),
             news: News::default(),
             lease: None,
+            membership,
             rendezvous: Mutex::default(),
             bounds: Bounds { close: config.close_timeout, drain: config.drain_timeout },
             wire: capabilities.wire,
@@ -107,11 +148,13 @@ impl Endpoint {
             runtime: Handle::current(),
             open: Some(open),
         };
-        let lease = device.lease(config).map_err(setup("registering a connection's buffers"))?;
-        endpoint.lease = Some(lease);
+        let lease = device.lease(depths.recv + config.staging_buffers, config);
+        endpoint.lease = Some(lease.map_err(setup("registering a connection's buffers"))?);
         let buffers = (0..depths.recv).map(|_| endpoint.take()).collect::<Result<Vec<_>, _>>()?;
-        let posted = endpoint.post_receives(buffers, &mut Vec::new());
-        posted.map_err(setup("posting the first receives"))?;
+        if endpoint.membership.is_none() {
+            let posted = endpoint.post_receives(buffers, &mut Vec::new());
+            posted.map_err(setup("posting the first receives"))?;
+        }
         Ok((Arc::new(endpoint), destroyed))
     }
 
@@ -161,16 +204,46 @@ impl Endpoint {
         })
     }
 
+    /// Takes a completion. The buffer of a receive is to be posted again, whatever becomes of the connection, if receives
+    /// are shared.
+    pub(crate) fn complete(&self, wc: &Wc) -> Completed {
+        let shared = self.membership.as_ref().and_then(|membership| membership.complete(wc));
+        shared.unwrap_or_else(|| self.work().complete(wc))
+    }
+
+    /// HELLO was received into this buffer. Its receive is not posted again, unless it is a shared one.
+    pub(crate) fn greeted(&self, buf: CpuBuf) {
+        if let Some(membership) = &self.membership {
+            // If that fails, the driver hears of it.
+            let _told = membership.shared().repost([buf], &mut Vec::new());
+            membership.greeted();
+        }
+    }
+
+    /// Moves the queue pair to the error state.
+    pub(crate) fn fail(&self) {
+        self.qp.fail();
+        self.membership.iter().for_each(Membership::part);
+    }
+
+    /// Its place among those that share receives.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
+    }
+
     /// Posts receives into these buffers, in order, with one call. `batch` is memory for it.
     ///
     /// # Errors
     ///
-    /// The queue pair is dead. The buffers come back when it is destroyed.
+    /// The queue pair is dead, or the queue that it shares. The buffers come back when that is destroyed.
     pub(crate) fn post_receives(
         &self,
         buffers: impl IntoIterator<Item = CpuBuf>,
         batch: &mut Vec<RecvWr>,
     ) -> Result<(), NicError> {
+        if let Some(membership) = &self.membership {
+            return membership.shared().repost(buffers, batch);
+        }
         batch.clear();
         {
             let receives = &mut self.work().receives;

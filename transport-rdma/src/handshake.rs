@@ -15,6 +15,7 @@ use verbwire_core::{Error, ErrorKind};
 use crate::config::{EAGER, RdmaConfig, STANDING};
 use crate::endpoint::Endpoint;
 use crate::error;
+use crate::proto::credit::Windows;
 use crate::work::Completed;
 use verbwire_core::wire::head::MAX_PATH;
 use verbwire_core::wire::tlv::TLV_HEADER_LEN;
@@ -30,11 +31,18 @@ pub(crate) enum Side {
 ///
 /// Metadata must fit a frame together with the longest path, so that the core never makes a head that cannot
 /// be sent.
-pub(crate) fn announce(mut hello: Hello, side: Side, config: &RdmaConfig) -> Hello {
+///
+/// Where receives are shared that is little, and what the peer may borrow besides.
+pub(crate) fn announce(
+    mut hello: Hello,
+    side: Side,
+    (windows, config): (Windows, &RdmaConfig),
+) -> Hello {
     let cut = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     hello.max_metadata_size = hello.max_metadata_size.min(metadata_beside(cut(config.eager_len)));
-    hello.data_window = config.data_window;
-    hello.control_window = config.control_window;
+    hello.data_window = windows.data;
+    hello.control_window = windows.control;
+    hello.most_data_window = if windows == config.windows() { 0 } else { config.data_window };
     hello.receive_len = cut(config.eager_len);
     // Only clients send requests.
     hello.standing_grants = if side == Side::Connecting { STANDING } else { 0 };
@@ -91,9 +99,12 @@ fn poll_hello(endpoint: &Endpoint, peer: &str, cx: &mut Context<'_>) -> Poll<Res
     while let Poll::Ready(taken) = endpoint.poll_completions(cx, &mut completions, 1) {
         taken.map_err(|error| error::lost("saying HELLO", error))?;
         for wc in completions.drain(..) {
-            let completed = endpoint.work().complete(&wc);
-            match completed {
-                Completed::Received(buf, len) => return Poll::Ready(decode(&buf[..len], peer)),
+            match endpoint.complete(&wc) {
+                Completed::Received(buf, len) => {
+                    let hello = decode(&buf[..len], peer);
+                    endpoint.greeted(buf);
+                    return Poll::Ready(hello);
+                }
                 Completed::Failed(status) => {
                     return Poll::Ready(Err(endpoint.explain(error::failed(status))));
                 }
@@ -159,9 +170,14 @@ mod tests {
         assert_eq!(decode(&whole, "10.0.0.1:7").expect("HELLO").software, "far");
     }
 
+    fn announce_all(hello: Hello) -> Hello {
+        let config = RdmaConfig::default();
+        announce(hello, Side::Accepting, (config.windows(), &config))
+    }
+
     #[test]
     fn a_side_without_receives_is_refused_with_its_numbers() {
-        let hello = announce(Hello::default(), Side::Accepting, &RdmaConfig::default());
+        let hello = announce_all(Hello::default());
         assert!(check(&hello).is_ok());
         for poor in [
             Hello { data_window: 0, ..hello.clone() },
@@ -175,7 +191,7 @@ mod tests {
     #[test]
     fn the_longest_head_fits_a_frame() {
         let limits = Hello { max_metadata_size: u32::MAX, ..Hello::default() };
-        let hello = announce(limits, Side::Accepting, &RdmaConfig::default());
+        let hello = announce_all(limits);
         let head = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + hello.max_metadata_size as usize;
         assert_eq!(head, hello.receive_len as usize);
     }

@@ -41,6 +41,7 @@ mod reactor;
 mod reaper;
 mod receiver;
 mod rendezvous;
+mod shared;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
@@ -53,6 +54,7 @@ pub use config::{Peers, Polling, RdmaConfig};
 pub use device::{BufferCounts, PoolCounts};
 #[cfg(feature = "fabric")]
 pub use fabric_transport::{FabricTransport, Published};
+pub use proto::loans::Shares;
 pub use rdma::RdmaTransport;
 pub use reactor::ReactorCounts;
 pub use reaper::{InPlace, Reaper};

@@ -25,12 +25,14 @@ use crate::pool::Tenant;
 use crate::poster::Poster;
 use crate::proto::credit::{Credits, Windows};
 use crate::proto::greeting::{Greeting, refusal};
+use crate::proto::loans::Shares;
 use crate::proto::rendezvous::{BodyLen, OwnerLimits, WriterLimits, quarantine_cap};
 use crate::proto::send_queue::SendQueue;
 use crate::reactor::ReactorCounts;
 use crate::reaper::Reaper;
 use crate::receiver::Receiver;
 use crate::rendezvous::{Granting, Offers, Rendezvous, RendezvousLimits};
+use crate::shared::FLOOR;
 
 /// Messages over the queue pairs of one connection manager.
 ///
@@ -97,7 +99,14 @@ impl RdmaTransport {
         counts
     }
 
-    /// The registered buffers of all its connections. When all have ended, all buffers are free.
+    /// How the receives that its connections share are divided, over all devices; all zero where none are shared.
+    pub fn shared_receives(&self) -> Shares {
+        let mut sum = Shares::default();
+        self.shared.devices().iter().for_each(|device| device.count_shared(&mut sum));
+        sum
+    }
+
+    /// The registered buffers of all its connections, and those that they share. When all have ended, all buffers are free.
     pub fn buffers(&self) -> BufferCounts {
         let mut counts = BufferCounts::default();
         self.shared.devices().iter().for_each(|device| device.count(&mut counts));
@@ -217,7 +226,11 @@ impl Shared {
     ) -> Result<Established, Error> {
         let Opened { device, endpoint, destroyed, addresses } = opened;
         let path = Path { transport: self.scheme, local: addresses.0, peer: addresses.1 };
-        let own = handshake::announce(local.hello, side, &self.config);
+        let windows = match endpoint.membership() {
+            Some(_) => FLOOR,
+            None => self.config.windows(),
+        };
+        let own = handshake::announce(local.hello, side, (windows, &self.config));
         let peer = handshake::exchange(&endpoint, side, &own, &path.peer, local.deadline).await?;
         let rendezvous = self.rendezvous(&device, &own, &peer);
         let outbound = self.outbound(&endpoint, &own, &peer, rendezvous);
@@ -225,6 +238,7 @@ impl Shared {
         let isolated = (Arc::clone(&device), device.isolation());
         let placement = local.placement;
         let driver = Arc::default();
+        endpoint.membership().into_iter().for_each(|membership| membership.watch(&driver));
         let tenant = Tenant::unique();
         let mut granting =
             Granting::new(Arc::clone(&device), tenant, Arc::clone(&placement), &driver);
@@ -273,7 +287,8 @@ impl Shared {
         };
         // HELLO may still hold a slot and a buffer.
         let slots = endpoint.send_depth().min(config.staging_buffers) - 1;
-        let credits = Credits::new(theirs, config.windows());
+        let ours = Windows { data: own.data_window, control: own.control_window };
+        let credits = Credits::with_loans((theirs, peer.most_data_window.min(*WINDOW.end())), ours);
         Outbound::new(limits, credits, SendQueue::new(slots), rendezvous)
     }
 
@@ -375,7 +390,7 @@ impl Accepting for Accepted {
             let mut opened = match shared.open(&request.nic()).await {
                 Ok(opened) => opened,
                 Err(error) => {
-                    request.reject(refusal("the server is out of queue pairs or memory"));
+                    request.reject(refusal("the server is out of queue pairs, receives or memory"));
                     return Err(error);
                 }
             };

@@ -20,9 +20,15 @@
 //! their order, whoever polls. A completion names its connection by slot and generation (`WorkId`); one for a
 //! connection that has left is counted and dropped.
 //!
+//! A completion of a receive that connections share names its queue pair only, by a number that the device uses again.
+//! So a queue pair is made known under its number ([`Share::bind`]), and that is refused as long as a completion of the one
+//! that had it before may still come. Those for nobody are posted again at once. The queue of receives has an entry for each of
+//! the shared ones from when the first of their connections is admitted.
+//!
 //! Owns no buffer, and knows no message.
 
 mod mailbox;
+mod numbers;
 mod table;
 mod task;
 #[cfg(test)]
@@ -36,10 +42,12 @@ use tokio::runtime::{Handle, Id};
 use verbwire_core::transport::sleeper::Sleeper;
 
 use crate::config::RdmaConfig;
-use crate::nic::{Cqs, Depths, Nic, NicError, Wc};
+use crate::nic::{Cqs, Depths, Nic, NicError, Qp, QpNumber, Wc};
+use crate::shared::SharedReceives;
 use crate::work::ConnectionNumber;
 
 use mailbox::Mailbox;
+use numbers::Bound;
 use table::{Look, Table, Unshared};
 
 /// The reactors of a device.
@@ -86,7 +94,8 @@ pub struct ReactorCounts {
 }
 
 impl Reactors {
-    /// A share of completion queues for a queue pair of these depths, in a reactor of the current runtime.
+    /// A share of completion queues for a queue pair of these depths, in a reactor of the current runtime. Its receives may
+    /// be shared ones.
     ///
     /// # Errors
     ///
@@ -94,23 +103,25 @@ impl Reactors {
     pub(crate) fn admit(
         &self,
         nic: &dyn Nic,
-        depths: Depths,
+        (depths, shared): (Depths, Option<&Arc<SharedReceives>>),
         config: &RdmaConfig,
     ) -> Result<Share, NicError> {
         let runtime = Handle::current();
         let capabilities = nic.capabilities();
         let send = depths.send.saturating_add(capabilities.own_sends);
         let entries = Depths { send, ..depths };
-        if let Some(share) = self.admit_to_known(runtime.id(), entries) {
+        if let Some(share) = self.admit_to_known(runtime.id(), entries, shared) {
             return Ok(share);
         }
         let depth = config.completion_queue_depth.min(capabilities.max_cqe);
-        let depths = Depths { send: depth.max(entries.send), recv: depth.max(entries.recv) };
+        let recv = entries.recv.saturating_add(shared.map_or(0, |shared| shared.len()));
+        let depths = Depths { send: depth.max(entries.send), recv: depth.max(recv) };
         let cqs = Cqs { send: nic.create_cq(depths.send)?, recv: nic.create_cq(depths.recv)? };
         // Two tasks that get here at once make a reactor each: the next connections use both.
         let unshared = if self.has_one(runtime.id()) { Unshared::Closes } else { Unshared::Stays };
         let reactor = Arc::new(Reactor::new(cqs, depths, unshared));
-        let share = reactor.admit(entries).expect("new queues are deep enough for a first share");
+        let share = reactor.admit(entries, shared);
+        let share = share.expect("new queues are deep enough for a first share");
         self.list().push((runtime.id(), Arc::downgrade(&reactor)));
         runtime.spawn(task::Task::new(reactor, config.polling));
         Ok(share)
@@ -121,14 +132,19 @@ impl Reactors {
         self.list().iter().any(|(id, known)| *id == runtime && known.strong_count() > 0)
     }
 
-    fn admit_to_known(&self, runtime: Id, entries: Depths) -> Option<Share> {
+    fn admit_to_known(
+        &self,
+        runtime: Id,
+        entries: Depths,
+        shared: Option<&Arc<SharedReceives>>,
+    ) -> Option<Share> {
         let mut list = self.list();
         list.retain(|(_, reactor)| reactor.strong_count() > 0);
         let of_runtime = list.iter().filter(|(id, _)| *id == runtime);
         let known: Vec<_> = of_runtime.filter_map(|(_, reactor)| reactor.upgrade()).collect();
         // Not under the lock: the last reference to a reactor destroys its queue.
         drop(list);
-        known.iter().find_map(|reactor| reactor.admit(entries))
+        known.iter().find_map(|reactor| reactor.admit(entries, shared))
     }
 
     /// Completions of all sends are needed as soon as they come, until what is returned drops.
@@ -180,12 +196,17 @@ impl Reactor {
     }
 
     /// A share of so many entries, if there are so many.
-    fn admit(self: &Arc<Self>, entries: Depths) -> Option<Share> {
+    fn admit(
+        self: &Arc<Self>,
+        entries: Depths,
+        shared: Option<&Arc<SharedReceives>>,
+    ) -> Option<Share> {
         let mailbox = Arc::new(Mailbox::default());
-        let number = self.table().admit(entries, &mailbox)?;
+        let number = self.table().admit(entries, &mailbox, shared)?;
         // It begins to watch.
         self.task.wake();
-        Some(Share { reactor: Arc::clone(self), number, entries, mailbox })
+        let shared = shared.map(Arc::clone);
+        Some(Share { reactor: Arc::clone(self), number, entries, mailbox, shared, bound: None })
     }
 
     /// Takes a batch of completions from the queues and puts them into their mailboxes; returns how many.
@@ -204,6 +225,10 @@ impl Reactor {
             strays.fetch_add(turned.strays, Ordering::Relaxed);
             tracing::debug!(strays = turned.strays, "completions for connections that have left");
         }
+        for (shared, completion) in turned.unowned {
+            shared.recycle([completion]);
+        }
+        turned.overrun.into_iter().for_each(|qp| qp.fail());
         turned.woken.wake();
         polled.map(|()| turned.taken)
     }
@@ -248,6 +273,18 @@ pub(crate) struct Share {
     number: ConnectionNumber,
     entries: Depths,
     mailbox: Arc<Mailbox>,
+    /// Where its receives come from, if they are not its own.
+    shared: Option<Arc<SharedReceives>>,
+    /// The number that it is known by, from when its queue pair is made.
+    bound: Option<QpNumber>,
+}
+
+/// Whether a queue pair is known by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    Known,
+    /// Completions of one that had the number before may still come: another one is to be made.
+    InUse,
 }
 
 impl Share {
@@ -259,6 +296,29 @@ impl Share {
     /// What ids of this connection's work requests carry.
     pub(crate) fn number(&self) -> ConnectionNumber {
         self.number
+    }
+
+    /// Makes the queue pair known, for completions of receives that are shared. One that takes more than `allowed` of them
+    /// before its connection has looked at any is failed.
+    pub(crate) fn bind(&mut self, qp: &Arc<dyn Qp>, allowed: usize) -> Binding {
+        let Some(shared) = &self.shared else { return Binding::Known };
+        let number = qp.number();
+        let before = self.reactor.table().numbers().before(number);
+        if before.is_some_and(|before| !before.is_settled()) {
+            return Binding::InUse;
+        }
+        let bound = Bound::new(self.number, shared, qp, allowed);
+        if !self.reactor.table().numbers().bind(number, bound) {
+            return Binding::InUse;
+        }
+        self.bound = Some(number);
+        Binding::Known
+    }
+
+    /// Takes all completions from the queues that are there. To be called before the queue pair is destroyed: some devices
+    /// take completions of shared receives along, and nobody would know of these receives any more.
+    pub(crate) fn take_all(&self) {
+        while self.reactor.turn(Look::Both).is_ok_and(|taken| taken > 0) {}
     }
 
     /// Says whether completions of sends are needed as soon as they come. Else they come with the next receive.
@@ -288,8 +348,15 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         // Completions of a destroyed queue pair still count against the depth until they are taken.
-        while self.reactor.turn(Look::Both).is_ok_and(|taken| taken > 0) {}
-        let is_last = self.reactor.table().leave(self.number, self.entries);
+        self.take_all();
+        if let (Some(number), Some(shared)) = (self.bound, &self.shared) {
+            let mark = shared.mark();
+            self.reactor.table().numbers().leave(number, (shared, mark));
+        }
+        let is_last = self.reactor.table().leave(self.number, self.entries, self.shared.as_ref());
+        if let Some(shared) = &self.shared {
+            shared.recycle(self.mailbox.take());
+        }
         if is_last {
             self.reactor.task.wake();
         }

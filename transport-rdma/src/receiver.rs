@@ -28,6 +28,7 @@ use crate::reactor::Awaited;
 use crate::rendezvous::{
     Arrival, Came, InvalidationId, LandedBody, LandingError, Placed, Rendezvous,
 };
+use crate::shared::Membership;
 use crate::work::{Completed, Written};
 
 /// Completions taken at a time. 32: what a processor's cache holds with their frames' heads.
@@ -36,6 +37,9 @@ const BATCH: usize = 32;
 /// How long a dead queue pair may take to flush what came before its death. 100 ms: devices flush at once, or
 /// only when it is destroyed.
 const FLUSH: Duration = Duration::from_millis(100);
+
+/// The same where receives are shared and nothing says that all has come. 10 ms: what has arrived is known at once.
+const SETTLE: Duration = Duration::from_millis(10);
 
 /// What receives.
 pub(crate) struct Receiver {
@@ -142,6 +146,17 @@ impl Receiver {
         self.end.get_or_insert(End::Violated(violation));
     }
 
+    /// The peer has sent what it had no right to: it is cut off, before it takes more of what others were promised.
+    pub(crate) fn overrun(&mut self, violation: Error) {
+        self.endpoint.fail();
+        self.violated(violation);
+    }
+
+    /// Its place among those that share receives.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.endpoint.membership()
+    }
+
     /// The queue pair is dead, or is to be. The first reason stays.
     pub(crate) fn lost(&mut self, cause: Error) {
         self.dead(Cause::Known(cause));
@@ -150,8 +165,9 @@ impl Receiver {
     fn dead(&mut self, cause: Cause) {
         match &mut self.end {
             None => {
-                self.endpoint.qp().fail();
-                self.end = Some(End::Lost(cause, Box::pin(sleep(FLUSH))));
+                self.endpoint.fail();
+                let limit = if self.endpoint.membership().is_some() { SETTLE } else { FLUSH };
+                self.end = Some(End::Lost(cause, Box::pin(sleep(limit))));
             }
             Some(End::Lost(known @ Cause::Flushed, _)) => *known = cause,
             Some(_) => {}
@@ -212,7 +228,8 @@ impl Receiver {
     /// Ready with the reason when there is nothing more to wait for.
     fn poll_end(&mut self, cx: &mut Context<'_>, queue: &SendQueue) -> Poll<Error> {
         self.look_for_cause(cx, queue);
-        let flushed = self.endpoint.work().receives.is_empty();
+        let is_shared = self.endpoint.membership().is_some();
+        let flushed = !is_shared && self.endpoint.work().receives.is_empty();
         match &mut self.end {
             None => Poll::Pending,
             Some(End::Violated(violation)) => Poll::Ready(violation.clone()),
@@ -235,8 +252,7 @@ impl Receiver {
         self.written.invalidated.clear();
         let mut sent = 0;
         for wc in completions {
-            let completed = self.endpoint.work().complete(wc);
-            match completed {
+            match self.endpoint.complete(wc) {
                 Completed::Sent(count) => sent += count,
                 Completed::Received(buf, len) => self.decode(buf, len, queue, received),
                 Completed::Failed(WcStatus::FLUSHED) => self.dead(Cause::Flushed),
@@ -253,8 +269,8 @@ impl Receiver {
             self.endpoint.work().take_written(&mut self.written);
             self.written.sources.clear();
         }
-        // A receive that is posted to a dead queue pair never comes back but by its destruction.
-        if self.end.is_some() {
+        // A receive that is posted to a dead queue pair never comes back but by its destruction; a shared one serves others.
+        if self.end.is_some() && self.endpoint.membership().is_none() {
             self.buffers.clear();
         } else if !self.buffers.is_empty()
             && let Err(error) =
@@ -267,13 +283,12 @@ impl Receiver {
 
     fn decode(&mut self, buf: CpuBuf, len: usize, queue: &SendQueue, received: &mut Vec<Incoming>) {
         if let Some(End::Violated(_)) = self.end {
-            return;
+            return self.buffers.push(buf);
         }
-        match self.decoder.decode(&buf[..len], &*self.placement, received) {
-            Ok(account) => {
-                self.accounts.push(account);
-                self.buffers.push(buf);
-            }
+        let decoded = self.decoder.decode(&buf[..len], &*self.placement, received);
+        self.buffers.push(buf);
+        match decoded {
+            Ok(account) => self.accounts.push(account),
             Err(violation) => return self.violated(violation.into()),
         }
         let before = received.len();

@@ -19,7 +19,7 @@ use crate::proto::rendezvous::wire::Place;
 use crate::rendezvous::InvalidationId;
 
 pub(crate) use id::{ConnectionNumber, Kind, WorkId};
-use receives::Receives;
+pub(crate) use receives::Receives;
 use sends::Sends;
 
 /// The work of one connection that is in flight.
@@ -69,7 +69,7 @@ impl Work {
             max_inline,
             hello: None,
             sends: Sends::new(connection),
-            receives: Receives::new(connection),
+            receives: Receives::new(Kind::Receive, connection),
             strays: 0,
         }
     }
@@ -153,6 +153,8 @@ impl Work {
                 Some(Completed::HelloSent)
             }
             Kind::Send => self.sends.complete(id.sequence, result.is_ok()).map(Completed::Sent),
+            // Those are no connection's own.
+            Kind::Shared => None,
             Kind::Receive => {
                 let buf = self.receives.complete(id.sequence)?;
                 let len = result.map_or(0, |len| len as usize).min(buf.len());

@@ -9,6 +9,8 @@
 //!   6  leave the completion queue; what still comes is known by its id and dropped
 //! ```
 //!
+//! Receives that are shared are others': what comes is posted again in all steps, and none is waited for.
+//!
 //! Nobody waits for more than that: a receive that is posted in the error state never completes, some
 //! devices flush only when they destroy, and a dead peer answers nothing. Destruction alone is proof (4).
 //!
@@ -28,6 +30,7 @@ use crate::nic::{CmConnection, Qp};
 use crate::reactor::{Awaited, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Rendezvous;
+use crate::shared::Membership;
 use crate::work::{Completed, Work, Written};
 
 /// Completions taken at a time.
@@ -60,6 +63,7 @@ struct Remains {
     rendezvous: Option<Rendezvous>,
     lease: Option<Lease>,
     share: Option<Share>,
+    membership: Option<Membership>,
     open: Option<watch::Sender<()>>,
 }
 
@@ -73,6 +77,7 @@ impl Teardown {
             rendezvous,
             lease: endpoint.lease.take(),
             share: endpoint.share.take(),
+            membership: endpoint.membership.take(),
             open: endpoint.open.take(),
         };
         Self {
@@ -124,7 +129,7 @@ impl Teardown {
     }
 
     fn poll_completions(&mut self, cx: &mut Context<'_>) -> Poll<Taken> {
-        let Some(Remains { work, share: Some(share), .. }) = &mut self.remains else {
+        let Some(Remains { work, share: Some(share), membership, .. }) = &mut self.remains else {
             return Poll::Ready(Taken::Lost);
         };
         let mut taken = Vec::new();
@@ -132,7 +137,17 @@ impl Teardown {
             return Poll::Ready(Taken::Lost);
         }
         for wc in &taken {
-            self.is_dead |= matches!(work.complete(wc), Completed::Failed(_));
+            let shared = membership.as_ref().and_then(|membership| membership.complete(wc));
+            match shared.unwrap_or_else(|| work.complete(wc)) {
+                Completed::Failed(_) => self.is_dead = true,
+                Completed::Received(buf, _) => {
+                    if let Some(membership) = membership {
+                        // Others are promised it. If that fails, they hear of it.
+                        let _told = membership.shared().repost([buf], &mut Vec::new());
+                    }
+                }
+                Completed::Sent(_) | Completed::HelloSent | Completed::Stray => {}
+            }
         }
         Poll::Ready(Taken::Some)
     }
@@ -142,6 +157,8 @@ impl Teardown {
             events.disconnect();
         }
         self.qp.fail();
+        let membership = self.remains.as_ref().and_then(|remains| remains.membership.as_ref());
+        membership.into_iter().for_each(Membership::part);
     }
 }
 
@@ -150,6 +167,8 @@ impl Drop for Teardown {
         self.disconnect();
         let (qp, remains) = (Arc::clone(&self.qp), self.remains.take());
         self.reaper.run(Box::new(move || {
+            let share = remains.as_ref().and_then(|remains| remains.share.as_ref());
+            share.into_iter().for_each(Share::take_all);
             qp.destroy();
             remains.into_iter().for_each(Remains::release);
         }));
@@ -165,6 +184,7 @@ impl Remains {
         self.rendezvous.into_iter().for_each(Rendezvous::release);
         drop(self.lease);
         drop(self.share);
+        drop(self.membership);
         drop(self.open);
     }
 }

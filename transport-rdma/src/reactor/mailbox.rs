@@ -21,11 +21,17 @@ struct Inner {
 }
 
 impl Mailbox {
-    /// Puts a completion in. Returns who is to be woken: only the first since the mailbox was empty wakes.
-    pub(super) fn push(&self, wc: Wc) -> Option<Waker> {
+    /// Puts a completion in. Returns who is to be woken, only by the first since the mailbox was empty, and how many wait.
+    pub(super) fn push(&self, wc: Wc) -> (Option<Waker>, usize) {
         let mut inner = self.inner();
         inner.ready.push_back(wc);
-        if inner.ready.len() == 1 { inner.waker.clone() } else { None }
+        let waiting = inner.ready.len();
+        (inner.waker.as_ref().filter(|_| waiting == 1).cloned(), waiting)
+    }
+
+    /// All that nobody took.
+    pub(super) fn take(&self) -> VecDeque<Wc> {
+        std::mem::take(&mut self.inner().ready)
     }
 
     /// Nothing more comes. Returns who is to be woken.

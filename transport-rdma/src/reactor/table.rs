@@ -8,8 +8,10 @@ use std::task::Waker;
 
 use super::Awaited;
 use super::mailbox::Mailbox;
-use crate::nic::{Cqs, Depths, NicError, Wc};
-use crate::work::{ConnectionNumber, WorkId};
+use super::numbers::Numbers;
+use crate::nic::{Cqs, Depths, NicError, Qp, Wc};
+use crate::shared::SharedReceives;
+use crate::work::{ConnectionNumber, Kind, WorkId};
 
 /// Completions taken from the queue at a time. 64: a few times what a connection posts at once.
 pub(super) const BATCH: usize = 64;
@@ -20,6 +22,9 @@ pub(super) struct Table {
     free: Vec<usize>,
     /// Entries of the queues that are not promised.
     entries: Depths,
+    /// Receives that several slots share: which, how many, and for how many slots.
+    hosted: Vec<Hosted>,
+    numbers: Numbers,
     /// Slots that await sends, and others who do.
     awaiting: usize,
     /// Nobody is admitted any more.
@@ -28,6 +33,13 @@ pub(super) struct Table {
     unshared: Unshared,
     /// Memory for batches.
     batch: Vec<Wc>,
+}
+
+/// Shared receives of which the completions may all come here.
+struct Hosted {
+    number: ConnectionNumber,
+    len: u32,
+    slots: usize,
 }
 
 struct Slot {
@@ -63,6 +75,10 @@ pub(super) struct Turned {
     /// Completions for nobody.
     pub(super) strays: u64,
     pub(super) woken: Woken,
+    /// Completions of shared receives for nobody.
+    pub(super) unowned: Vec<(Arc<SharedReceives>, Wc)>,
+    /// Queue pairs that took more shared receives than they may.
+    pub(super) overrun: Vec<Arc<dyn Qp>>,
 }
 
 /// Whom a batch wakes: one, as a rule, for whom no list is made.
@@ -88,21 +104,27 @@ impl Woken {
 impl Table {
     pub(super) fn new(entries: Depths, unshared: Unshared) -> Self {
         let (slots, free, batch) = (Vec::new(), Vec::new(), Vec::with_capacity(2 * BATCH));
-        Self { slots, free, entries, awaiting: 0, closed: false, unshared, batch }
+        let (hosted, numbers) = (Vec::new(), Numbers::default());
+        Self { slots, free, entries, hosted, numbers, awaiting: 0, closed: false, unshared, batch }
     }
 
-    /// Takes a slot and so many entries; `None` if there are not so many.
+    /// Takes a slot and so many entries, and an entry for each of the shared receives unless these have theirs; `None` if
+    /// there are not so many.
     pub(super) fn admit(
         &mut self,
         entries: Depths,
         mailbox: &Arc<Mailbox>,
+        shared: Option<&Arc<SharedReceives>>,
     ) -> Option<ConnectionNumber> {
         if self.closed {
             return None;
         }
+        let number = shared.map(|shared| shared.number());
+        let new = shared.filter(|_| !self.hosted.iter().any(|other| Some(other.number) == number));
+        let recv = entries.recv.checked_add(new.map_or(0, |new| new.len()))?;
         let left = Depths {
             send: self.entries.send.checked_sub(entries.send)?,
-            recv: self.entries.recv.checked_sub(entries.recv)?,
+            recv: self.entries.recv.checked_sub(recv)?,
         };
         let at = match self.free.pop() {
             Some(at) => at,
@@ -116,11 +138,31 @@ impl Table {
         slot.number = slot.number.next();
         slot.mailbox = Some(Arc::clone(mailbox));
         self.entries = left;
-        Some(slot.number)
+        let admitted = slot.number;
+        if let Some(new) = new {
+            self.hosted.push(Hosted { number: new.number(), len: new.len(), slots: 0 });
+        }
+        let mut hosted = self.hosted.iter_mut();
+        let hosted = hosted.find(|hosted| Some(hosted.number) == number);
+        hosted.into_iter().for_each(|hosted| hosted.slots += 1);
+        Some(admitted)
+    }
+
+    /// Whose queue pairs share receives.
+    pub(super) fn numbers(&mut self) -> &mut Numbers {
+        &mut self.numbers
     }
 
     /// Gives a slot and its entries back. Returns whether it was the last one that is taken.
-    pub(super) fn leave(&mut self, number: ConnectionNumber, entries: Depths) -> bool {
+    pub(super) fn leave(
+        &mut self,
+        number: ConnectionNumber,
+        entries: Depths,
+        shared: Option<&Arc<SharedReceives>>,
+    ) -> bool {
+        if let Some(shared) = shared {
+            self.leave_shared(shared.number());
+        }
         self.await_sends(number, Awaited::No);
         if let Some(slot) = self.slots.get_mut(number.slot()) {
             slot.mailbox = None;
@@ -131,6 +173,18 @@ impl Table {
         let is_last = self.shares() == 0;
         self.closed |= is_last && self.unshared == Unshared::Closes;
         is_last
+    }
+
+    fn leave_shared(&mut self, number: ConnectionNumber) {
+        let Some(at) = self.hosted.iter().position(|hosted| hosted.number == number) else {
+            return;
+        };
+        let hosted = &mut self.hosted[at];
+        hosted.slots -= 1;
+        if hosted.slots == 0 {
+            self.entries.recv += hosted.len;
+            self.hosted.swap_remove(at);
+        }
     }
 
     /// Says whether a slot awaits sends. Returns whether it is the first one.
@@ -192,17 +246,29 @@ impl Table {
     /// Puts what was taken into its mailboxes.
     pub(super) fn dispatch(&mut self) -> Turned {
         let mut turned = Turned { taken: self.batch.len(), ..Turned::default() };
-        for wc in self.batch.drain(..) {
-            let number = WorkId::decode(wc.id).map(|id| id.connection);
-            let slot = number.and_then(|number| self.slots.get(number.slot()));
-            let current = slot.filter(|slot| Some(slot.number) == number);
-            match current.and_then(|slot| slot.mailbox.as_ref()) {
-                Some(mailbox) => {
-                    if let Some(waker) = mailbox.push(wc) {
-                        turned.woken.add(waker);
-                    }
+        let Self { batch, slots, numbers, .. } = self;
+        for wc in batch.drain(..) {
+            let id = WorkId::decode(wc.id);
+            let (bound, number) = match id {
+                Some(id) if id.kind == Kind::Shared => {
+                    let bound = numbers.find(wc.qp, id.connection);
+                    (bound, bound.map(|bound| bound.connection))
                 }
-                None => turned.strays += 1,
+                id => (None, id.map(|id| id.connection)),
+            };
+            let slot = number.and_then(|number| slots.get(number.slot()));
+            let current = slot.filter(|slot| Some(slot.number) == number);
+            let Some(mailbox) = current.and_then(|slot| slot.mailbox.as_ref()) else {
+                turned.strays += 1;
+                let shared = id.filter(|id| id.kind == Kind::Shared);
+                let shared = shared.and_then(|id| numbers.receives(id.connection));
+                turned.unowned.extend(shared.map(|shared| (shared, wc)));
+                continue;
+            };
+            let (waker, waiting) = mailbox.push(wc);
+            waker.into_iter().for_each(|waker| turned.woken.add(waker));
+            if let Some(bound) = bound.filter(|bound| bound.is_overrun(waiting)) {
+                turned.overrun.extend(bound.qp());
             }
         }
         turned

@@ -158,7 +158,7 @@ fn config(completion_queue_depth: u32, polling: Polling) -> RdmaConfig {
 }
 
 fn admit(reactors: &Reactors, nic: &FakeNic, depth: u32) -> Share {
-    reactors.admit(nic, DEPTHS, &config(depth, Polling::Events)).expect("room")
+    reactors.admit(nic, (DEPTHS, None), &config(depth, Polling::Events)).expect("room")
 }
 
 fn id(share: &Share, sequence: u64) -> WrId {
@@ -219,7 +219,7 @@ async fn a_queue_is_as_deep_as_one_connection_needs_and_as_the_device_allows() {
     let _large = admit(&reactors, &nic, u32::MAX);
     assert_eq!(nic.depths(), [10, 20, MAX_CQE, MAX_CQE]);
     let too_deep = Depths { send: 7, recv: MAX_CQE + 1 };
-    let refused = reactors.admit(&nic, too_deep, &config(0, Polling::Events));
+    let refused = reactors.admit(&nic, (too_deep, None), &config(0, Polling::Events));
     assert!(refused.is_err_and(|error| error.reason.contains("too deep")));
 }
 
@@ -401,7 +401,7 @@ async fn the_task_ends_with_the_last_share_of_a_device_that_is_let_go() {
 async fn adaptive_polling_finds_completions_without_an_event() {
     let (nic, reactors) = (FakeNic::default(), Reactors::default());
     let polling = Polling::Adaptive { most: 64 };
-    let share = reactors.admit(&nic, DEPTHS, &config(100, polling)).expect("room");
+    let share = reactors.admit(&nic, (DEPTHS, None), &config(100, polling)).expect("room");
     let recv = nic.queue(1);
     let filled = Arc::clone(&recv);
     // In a task, so that it takes turns with the reactor's.
@@ -421,7 +421,7 @@ async fn adaptive_polling_finds_completions_without_an_event() {
 #[tokio::test]
 async fn busy_polling_never_arms_and_rests_without_connections() {
     let (nic, reactors) = (FakeNic::default(), Reactors::default());
-    let share = reactors.admit(&nic, DEPTHS, &config(100, Polling::Busy)).expect("room");
+    let share = reactors.admit(&nic, (DEPTHS, None), &config(100, Polling::Busy)).expect("room");
     let recv = nic.queue(1);
     for sequence in 0..10 {
         recv.complete(id(&share, sequence));

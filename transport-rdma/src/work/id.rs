@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bits 60..64  kind
-//!   bits 36..60  connection: generation and slot in its completion queue's table
+//!   bits 36..60  connection: generation and slot in its completion queue's table; or which shared receives
 //!   bits  0..36  sequence: of sends, how many there were before (wraps); of receives, generation and entry
 //! ```
 //!
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Hello,
     Send,
     Receive,
+    /// A receive that connections share: the queue pair of its completion says whose message took it.
+    Shared,
 }
 
 /// A connection among those of its completion queue: a slot, and which connection of those that had it.
@@ -39,6 +41,11 @@ impl ConnectionNumber {
     /// The next one in the same slot; wraps after 4096.
     pub(crate) fn next(self) -> Self {
         Self((self.0 + (1 << SLOT_BITS)) & ((1 << CONNECTION_BITS) - 1))
+    }
+
+    /// What stands in the place of a connection for receives that several share. Wraps.
+    pub(crate) fn of_shared(number: u32) -> Self {
+        Self(number & ((1 << CONNECTION_BITS) - 1))
     }
 
     /// Where it is in the table.
@@ -62,6 +69,7 @@ impl WorkId {
             Kind::Hello => 1,
             Kind::Send => 2,
             Kind::Receive => 3,
+            Kind::Shared => 4,
         };
         let connection = u64::from(self.connection.0) << SEQUENCE_BITS;
         WrId(kind << (SEQUENCE_BITS + CONNECTION_BITS) | connection | self.sequence)
@@ -73,6 +81,7 @@ impl WorkId {
             1 => Kind::Hello,
             2 => Kind::Send,
             3 => Kind::Receive,
+            4 => Kind::Shared,
             _ => return None,
         };
         let connection =
@@ -88,7 +97,7 @@ mod tests {
 
     #[test]
     fn ids_come_back_as_they_were() {
-        for kind in [Kind::Hello, Kind::Send, Kind::Receive] {
+        for kind in [Kind::Hello, Kind::Send, Kind::Receive, Kind::Shared] {
             for (connection, sequence) in [(0, 0), (1, SEQUENCE_MASK), ((1 << 24) - 1, 7)] {
                 let connection = ConnectionNumber(connection);
                 let id = WorkId { kind, connection, sequence };
@@ -99,7 +108,7 @@ mod tests {
 
     #[test]
     fn numbers_that_are_no_ids_are_recognised() {
-        for number in [0, SEQUENCE_MASK, u64::MAX, 4 << 60] {
+        for number in [0, SEQUENCE_MASK, u64::MAX, 5 << 60] {
             assert_eq!(WorkId::decode(WrId(number)), None);
         }
     }

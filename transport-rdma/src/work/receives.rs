@@ -13,6 +13,7 @@ const ENTRY_BITS: u32 = 16;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Receives {
+    kind: Kind,
     connection: ConnectionNumber,
     entries: Vec<Entry>,
     /// Entries without a buffer.
@@ -27,15 +28,20 @@ struct Entry {
 }
 
 impl Receives {
-    pub(super) fn new(connection: ConnectionNumber) -> Self {
-        Self { connection, entries: Vec::new(), free: Vec::new() }
+    pub(crate) fn new(kind: Kind, connection: ConnectionNumber) -> Self {
+        Self { kind, connection, entries: Vec::new(), free: Vec::new() }
     }
 
     /// Takes a buffer for a receive that is about to be posted.
     pub(crate) fn push(&mut self, buf: CpuBuf) -> RecvWr {
+        self.push_at(buf).1
+    }
+
+    /// The same; also says which entry it has.
+    pub(crate) fn push_at(&mut self, buf: CpuBuf) -> (usize, RecvWr) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
-            u16::try_from(self.entries.len() - 1).expect("windows are at most 4096 each")
+            u16::try_from(self.entries.len() - 1).expect("queues hold at most 32768 receives")
         });
         let buf = buf.into_nic(NicAccess::Write);
         let sge = sge(&buf, buf.chunk_len());
@@ -43,12 +49,17 @@ impl Receives {
         entry.generation = entry.generation.wrapping_add(1);
         let sequence = u64::from(entry.generation) << ENTRY_BITS | u64::from(index);
         entry.buf = Some(buf);
-        let id = WorkId { kind: Kind::Receive, connection: self.connection, sequence };
-        RecvWr { id: id.encode(), sge }
+        let id = WorkId { kind: self.kind, connection: self.connection, sequence };
+        (usize::from(index), RecvWr { id: id.encode(), sge })
+    }
+
+    /// The entry that a sequence number names.
+    pub(crate) fn entry(sequence: u64) -> usize {
+        (sequence & 0xffff) as usize
     }
 
     /// A receive completed. `None` if it is not in flight.
-    pub(super) fn complete(&mut self, sequence: u64) -> Option<CpuBuf> {
+    pub(crate) fn complete(&mut self, sequence: u64) -> Option<CpuBuf> {
         let index = u16::try_from(sequence & 0xffff).ok()?;
         let entry = self.entries.get_mut(usize::from(index))?;
         if u64::from(entry.generation) != sequence >> ENTRY_BITS {
@@ -64,7 +75,8 @@ impl Receives {
         self.free.len() == self.entries.len()
     }
 
-    pub(super) fn release(&mut self) {
+    /// No NIC touches them any more: all come back.
+    pub(crate) fn release(&mut self) {
         for (entry, index) in self.entries.iter_mut().zip(0..) {
             if let Some(buf) = entry.buf.take() {
                 drop(buf.into_cpu(Released::by_nic()));

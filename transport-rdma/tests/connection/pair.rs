@@ -97,7 +97,9 @@ impl Net {
     /// The same; the accepting end places as `placement` says.
     pub(crate) async fn pair_placing(&self, placement: impl PlacementHook + 'static) -> (End, End) {
         let (near, far) = self.try_pair(placement).await;
-        (near.expect("connect"), far.expect("handshake"))
+        // Its refusal says more than what the connecting end hears of it.
+        let far = far.expect("handshake");
+        (near.expect("connect"), far)
     }
 
     /// The same where it may fail.

@@ -1,0 +1,104 @@
+//! The receives that connections of a device share, if they do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use verbwire_core::Error;
+
+use super::Device;
+use crate::config::RdmaConfig;
+use crate::error;
+use crate::nic::NicError;
+use crate::proto::loans::Shares;
+use crate::reaper::Reaper;
+use crate::shared::{Membership, SharedReceives};
+
+/// A device's shared receives.
+#[derive(Default)]
+pub(super) struct Sharing {
+    /// Those that the next connection joins, and those before them, as long as they have members.
+    list: Mutex<Vec<Weak<SharedReceives>>>,
+    /// It was said that there are none.
+    told: AtomicBool,
+}
+
+impl Sharing {
+    fn known(&self) -> Vec<Arc<SharedReceives>> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.retain(|shared| shared.strong_count() > 0);
+        list.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn add(&self, shared: &Arc<SharedReceives>) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push(Arc::downgrade(shared));
+    }
+
+    fn tell(&self, device: &str, why: &str) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(device, "shared_receives has no effect: {why}");
+        }
+    }
+}
+
+impl Device {
+    /// A place among those that share receives; `None` if connections here have their own.
+    ///
+    /// # Errors
+    ///
+    /// There is none left, or the device refuses what is needed.
+    pub(crate) fn share_receives(
+        &self,
+        config: &RdmaConfig,
+        reaper: &Arc<dyn Reaper>,
+    ) -> Result<Option<Membership>, Error> {
+        if config.shared_receives == 0 {
+            return Ok(None);
+        }
+        let capabilities = self.nic().capabilities();
+        if self.is_apart() {
+            let why = "each peer has a protection domain of its own, since peers are not trusted";
+            if let Some(parent) = self.parent.upgrade() {
+                parent.sharing.tell(&capabilities.device, why);
+            }
+            return Ok(None);
+        }
+        if capabilities.max_srq_wr == 0 {
+            self.sharing.tell(&capabilities.device, "the device has no shared receive queues");
+            return Ok(None);
+        }
+        let usable = self.sharing.known().into_iter().find(|shared| !shared.is_spent());
+        if let Some(shared) = usable {
+            return shared.join().map(Some);
+        }
+        let made = self.make_shared(config, reaper);
+        let shared = made.map_err(|error| {
+            let count = config.shared_receives;
+            error::local(
+                &format!("making {count} receives that connections share (shared_receives)"),
+                error,
+            )
+        })?;
+        let membership = shared.join()?;
+        self.sharing.add(&shared);
+        Ok(Some(membership))
+    }
+
+    /// How the receives are divided, over all that connections share.
+    pub(crate) fn count_shared(&self, sum: &mut Shares) {
+        self.sharing.known().iter().for_each(|shared| sum.add(&shared.shares()));
+    }
+
+    fn make_shared(
+        &self,
+        config: &RdmaConfig,
+        reaper: &Arc<dyn Reaper>,
+    ) -> Result<Arc<SharedReceives>, NicError> {
+        let capabilities = self.nic().capabilities();
+        let most = capabilities.max_srq_wr.min(capabilities.max_cqe);
+        let len = config.shared_receives.min(most);
+        let pool = self.register(len as usize, config)?;
+        let srq = self.nic().create_srq(len)?;
+        SharedReceives::new(srq, pool, config, reaper)
+    }
+}

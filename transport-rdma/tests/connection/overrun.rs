@@ -1,0 +1,159 @@
+//! A peer that sends what it had no right to, on receives that others were promised too.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use verbwire_core::Error;
+use verbwire_core::transport::Flush;
+use verbwire_core::wire::{Hello, Kind};
+use verbwire_rdma::fabric::Profile;
+use verbwire_rdma::memory::{NicAccess, NicBuf, Poison, Pool, Slab};
+use verbwire_rdma::nic::{
+    Access, Connected, Cqs, Depths, Inline, Qp, RecvWr, SendOp, SendWr, Sge, Sges, Signal, WrId,
+};
+use verbwire_rdma::{Peers, RdmaConfig};
+
+use crate::pair::{
+    End, Everything, Net, PROFILES, call, drive, hello, pattern, receive_all, request, send, side,
+    slot,
+};
+
+const CHUNK: usize = 4096;
+const DEPTH: u32 = 256;
+
+/// A queue pair that sends what it likes.
+struct Raw {
+    qp: Arc<dyn Qp>,
+    pool: Arc<Pool>,
+    /// What it sends from and receives into; nothing is taken back before the end.
+    bufs: Vec<NicBuf>,
+    _connected: Option<Connected>,
+}
+
+impl Raw {
+    /// Connects to `far`, which accepts.
+    async fn connect(net: &Net) -> (Self, Result<End, Error>) {
+        let mut listener = net.listen().await;
+        let address = listener.local_target().address().to_owned();
+        let accepting = async {
+            let accepting = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
+            accepting.handshake(side(Everything)).await.map(|established| established.connection)
+        };
+        let connecting = async {
+            let resolved = net.hosts[0].cm().resolve(&address).await.expect("known");
+            let nic = resolved.nic();
+            let pool = Pool::new(Slab::new(CHUNK, 2 * DEPTH as usize), Poison::Off);
+            pool.slab().set_region(nic.register(pool.slab(), Access::Local).expect("memory"));
+            let cq = nic.create_cq(2 * DEPTH).expect("a queue");
+            let depths = Depths { send: DEPTH, recv: DEPTH };
+            let qp = nic.create_qp(&Cqs::one(&cq), depths).expect("a queue pair");
+            let mut raw = Self { qp, pool, bufs: Vec::new(), _connected: None };
+            (0..100).for_each(|_| raw.receive());
+            let ours = Hello { data_window: 64, control_window: 16, receive_len: 4096, ..hello() };
+            let greeting = [b"VWRD\0\0\0\0".as_slice(), &ours.connection.to_le_bytes()].concat();
+            let connected = resolved.connect(Arc::clone(&raw.qp), greeting).await;
+            raw._connected = Some(connected.expect("accepted"));
+            raw.send(&ours.encode_framed());
+            raw
+        };
+        tokio::join!(connecting, accepting)
+    }
+
+    fn receive(&mut self) {
+        let buf = self.pool.take().expect("free").into_nic(NicAccess::Write);
+        let sge = sge(&buf, CHUNK);
+        self.bufs.push(buf);
+        self.qp.post_recv(&[RecvWr { id: WrId(0), sge }]).expect("room");
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let mut buf = self.pool.take().expect("free");
+        buf[..bytes.len()].copy_from_slice(bytes);
+        let buf = buf.into_nic(NicAccess::Read);
+        let sges = Sges::one(sge(&buf, bytes.len()));
+        self.bufs.push(buf);
+        let (id, op, signal) = (WrId(1), SendOp::Send, Signal::No);
+        let wr = SendWr { id, op, sges, signal, inline: Inline::No };
+        self.qp.post_send(&[wr]).expect("room");
+    }
+
+    /// Sends so many frames of control at once.
+    fn flood(&mut self, count: u32) {
+        let frame = verbwire_core::wire::Header::new(Kind::Cancel, call(1)).encode();
+        (0..count).for_each(|_| self.send(&frame));
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.qp.destroy();
+    }
+}
+
+fn sge(buf: &NicBuf, len: usize) -> Sge {
+    let len = u32::try_from(len).expect("short");
+    Sge { address: buf.address(), len, lkey: buf.lkey().expect("registered") }
+}
+
+fn net(profile: Profile, seed: u64) -> Net {
+    let mut near = RdmaConfig::default();
+    near.peers = Peers::Trusted;
+    let mut far = RdmaConfig::for_many(0);
+    (far.peers, far.shared_receives) = (Peers::Trusted, 512);
+    Net::with(profile, seed, [near, far])
+}
+
+async fn talk(near: &End, far: &End, rounds: u32) {
+    for round in 0..rounds {
+        send(near, request(round, pattern(round, 60)), Flush::Now).await.expect("open");
+        assert_eq!(slot(&receive_all(far, 1).await[0]), round);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_what_others_were_promised_is_cut_off_and_they_go_on() {
+    for profile in PROFILES {
+        let net = net(profile, 31);
+        let (near, far) = net.pair().await;
+        let other = tokio::spawn(drive(near.clone()));
+        let (mut raw, victim) = Raw::connect(&net).await;
+        let victim = victim.expect("an honest HELLO");
+        let driver = tokio::spawn(drive(victim.clone()));
+        raw.flood(120);
+        let error = driver.await.expect("no panic");
+        assert!(error.is_peer_fault(), "{error:?}");
+        assert!(format!("{error:?}").contains("were promised"), "{error:?}");
+        talk(&near, &far, 30).await;
+        assert_eq!(net.fabric.counters().rnr, 0, "{profile:?}");
+        drop(raw);
+        victim.retire().await;
+        net.close([&near, &far]).await;
+        other.await.expect("no panic");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_cut_off_even_before_anybody_has_looked_at_what_it_sent() {
+    for profile in PROFILES {
+        let net = net(profile, 32);
+        let (near, far) = net.pair().await;
+        let other = tokio::spawn(drive(near.clone()));
+        let (mut raw, victim) = Raw::connect(&net).await;
+        let victim = victim.expect("an honest HELLO");
+        raw.flood(250);
+        // Nobody drives it. On the wire is more than it can be promised, and less than is posted for all.
+        sleep(Duration::from_millis(10)).await;
+        talk(&near, &far, 30).await;
+        let error = drive(victim.clone()).await;
+        assert!(error.is_peer_fault(), "{error:?}");
+        let taken = 512 - i64::from(net.transports[1].shared_receives().missing);
+        assert!(taken > 400, "{:?}", net.transports[1].shared_receives());
+        assert_eq!(net.fabric.counters().rnr, 0, "{profile:?}");
+        drop(raw);
+        victim.retire().await;
+        net.close([&near, &far]).await;
+        other.await.expect("no panic");
+    }
+}
