@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::Outcome;
 
-const USAGE: &str = "usage: serve | load ADDRESS | in-process | encode \
-     [--callers N] [--size BYTES] [--seconds S] [--server PID] [--workers N]";
+const USAGE: &str = "usage: serve | load ADDRESS | up ADDRESS | down ADDRESS | in-process | encode \
+     [--callers N] [--size BYTES] [--seconds S] [--beside BYTES] [--server PID] [--workers N]";
 
 /// What the process was asked to do.
 #[derive(Debug)]
@@ -24,8 +24,19 @@ pub(crate) enum Command {
     Serve,
     /// Load the server at this address.
     Load(String),
+    /// Stream to or from the server at this address.
+    Stream(String, Way),
     InProcess,
     Encode,
+}
+
+/// Which way the messages of a stream go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way {
+    /// To the server.
+    Up,
+    /// To the client.
+    Down,
 }
 
 /// The shape of the load.
@@ -37,6 +48,8 @@ pub(crate) struct Load {
     pub(crate) size: usize,
     /// Length of the measured window; the warm-up before it is not part of it.
     pub(crate) window: Duration,
+    /// Bytes of the payload that one more caller sends again and again; none without it.
+    pub(crate) beside: Option<usize>,
     /// The server's process, whose CPU time is read over the same window.
     pub(crate) server: Option<u32>,
 }
@@ -46,13 +59,21 @@ impl Args {
         let command = match words.next().as_deref() {
             Some("serve") => Command::Serve,
             Some("load") => Command::Load(words.next().ok_or(USAGE)?),
+            Some("up") => Command::Stream(words.next().ok_or(USAGE)?, Way::Up),
+            Some("down") => Command::Stream(words.next().ok_or(USAGE)?, Way::Down),
             Some("in-process") => Command::InProcess,
             Some("encode") => Command::Encode,
             _ => return Err(USAGE.into()),
         };
         let mut args = Self {
             command,
-            load: Load { callers: 1, size: 32, window: Duration::from_secs(1), server: None },
+            load: Load {
+                callers: 1,
+                size: 32,
+                window: Duration::from_secs(1),
+                beside: None,
+                server: None,
+            },
             workers: 1,
         };
         while let Some(option) = words.next() {
@@ -69,6 +90,7 @@ impl Args {
             "--seconds" => {
                 self.load.window = Duration::try_from_secs_f64(number(option, value)?)?;
             }
+            "--beside" => self.load.beside = Some(at_least_one(option, value)?),
             "--server" => self.load.server = Some(number(option, value)?),
             "--workers" => self.workers = at_least_one(option, value)?,
             _ => return Err(format!("unknown option {option}; {USAGE}").into()),

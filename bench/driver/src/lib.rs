@@ -9,6 +9,8 @@
 //! |---|---|
 //! | `serve [--workers N]` | the bound address on the first line, then serves until killed |
 //! | `load ADDRESS --callers N --size BYTES --seconds S [--server PID] [--workers N]` | rate, latency, CPU |
+//! | `load ADDRESS .. --beside BYTES` | the same, while a payload of that length is sent again and again |
+//! | `up ADDRESS --size BYTES --seconds S [--server PID]`, `down ..` | messages per second of one stream, CPU |
 //! | `in-process --size BYTES --seconds S` | time and, if counted, heap allocations per call |
 //! | `encode --size BYTES --seconds S` | time to encode one message |
 
@@ -16,6 +18,7 @@ mod args;
 mod cpu;
 mod load;
 mod local;
+mod stream;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -36,6 +39,29 @@ pub type AllocationCount = fn() -> usize;
 pub trait Echo: Clone + Send + 'static {
     /// Sends `payload` in one unary call and returns the reply's payload.
     fn echo(&mut self, payload: Bytes) -> impl Future<Output = Outcome<Bytes>> + Send;
+
+    /// Sends `payload` in one unary call and returns how many bytes of it the server had.
+    fn take(&mut self, _payload: Bytes) -> impl Future<Output = Outcome<u64>> + Send {
+        async { Err("this framework is not tried with long payloads".into()) }
+    }
+
+    /// Sends `payload` so many times in one stream and returns how many of them the server had.
+    fn up(
+        &mut self,
+        _payload: Bytes,
+        _messages: usize,
+    ) -> impl Future<Output = Outcome<u64>> + Send {
+        async { Err("this framework has no streams".into()) }
+    }
+
+    /// Asks for a stream of so many payloads, each of `size` bytes, and returns how many came.
+    fn down(
+        &mut self,
+        _size: usize,
+        _messages: usize,
+    ) -> impl Future<Output = Outcome<u64>> + Send {
+        async { Err("this framework has no streams".into()) }
+    }
 }
 
 /// An RPC framework under test, with the settings it is tested with.
@@ -80,6 +106,11 @@ fn execute<F: Framework>(args: Args, allocations: Option<AllocationCount>) -> Ou
             let client = F::connect(&address).await?;
             let figures = load::run(client, &args.load).await?;
             println!("{figures}");
+            Ok(())
+        }),
+        Command::Stream(address, way) => runtime.block_on(async {
+            let client = F::connect(&address).await?;
+            println!("{}", stream::run(client, way, &args.load).await?);
             Ok(())
         }),
         Command::InProcess => runtime.block_on(async {

@@ -49,6 +49,10 @@ pub(crate) async fn run<C: Echo>(client: C, load: &Load) -> Outcome<Figures> {
     for _ in 0..load.callers {
         callers.spawn(call_until_over(client.clone(), payload.clone(), Arc::clone(&run)));
     }
+    if let Some(bytes) = load.beside {
+        let payload = Bytes::from(self::payload(bytes));
+        callers.spawn(send_until_over(client.clone(), payload, Arc::clone(&run)));
+    }
 
     tokio::time::sleep(WARM_UP).await;
     let (client_before, server_before) = (cpu::time_of(process::id())?, server_cpu(load)?);
@@ -94,6 +98,17 @@ async fn call_until_over<C: Echo>(mut client: C, payload: Bytes, run: Arc<Run>) 
     }
 }
 
+/// Sends `payload` again and again, so that it is under way all the time.
+async fn send_until_over<C: Echo>(mut client: C, payload: Bytes, run: Arc<Run>) -> Outcome<()> {
+    while run.phase.load(Ordering::Relaxed) != OVER {
+        let taken = client.take(payload.clone()).await?;
+        if taken != payload.len() as u64 {
+            return Err(format!("sent {} bytes, the server had {taken}", payload.len()).into());
+        }
+    }
+    Ok(())
+}
+
 impl Run {
     fn record(&self, latency: Duration) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
@@ -112,7 +127,7 @@ pub(crate) fn payload(size: usize) -> Vec<u8> {
     (0..=u8::MAX).cycle().take(size).collect()
 }
 
-fn server_cpu(load: &Load) -> Outcome<Option<Duration>> {
+pub(crate) fn server_cpu(load: &Load) -> Outcome<Option<Duration>> {
     Ok(load.server.map(cpu::time_of).transpose()?)
 }
 

@@ -4,8 +4,11 @@
 //! call does. Does not: tune anything; the method is a plain one, not marked `inline_safe`. Large payloads have a
 //! service of their own, `bulk` (feature `rdma`).
 
+use std::iter::repeat_n;
+
 use bytes::Bytes;
-use verbwire::{Request, Response, Server, Status};
+use tokio_stream::Iter;
+use verbwire::{Endpoint, Request, Response, Server, Status, Streaming};
 use verbwire_bench_driver::{Framework, Outcome};
 use verbwire_core::codec::{Codec, Prost};
 use verbwire_core::wire::HEADER_LEN;
@@ -20,7 +23,10 @@ mod proto {
     verbwire::include_proto!("bench");
 }
 
-/// verbwire with its defaults, over `tcp://`.
+/// Longest payload of a case, with its head.
+const LONGEST: usize = (1 << 30) + 64;
+
+/// verbwire with its defaults, but for the longest message, over `tcp://`.
 #[derive(Debug)]
 pub struct Verbwire;
 
@@ -41,12 +47,68 @@ impl proto::echo_server::Echo for EchoService {
     ) -> Result<Response<proto::Payload>, Status> {
         Ok(Response::new(request.into_inner()))
     }
+
+    async fn take(
+        &self,
+        request: Request<proto::Payload>,
+    ) -> Result<Response<proto::Amount>, Status> {
+        let bytes = request.into_inner().data.len() as u64;
+        Ok(Response::new(proto::Amount { messages: 1, bytes }))
+    }
+
+    async fn up(
+        &self,
+        request: Request<Streaming<proto::Payload>>,
+    ) -> Result<Response<proto::Amount>, Status> {
+        let mut payloads = request.into_inner();
+        let mut amount = proto::Amount::default();
+        while let Some(payload) = payloads.message().await? {
+            amount.messages += 1;
+            amount.bytes = payload.data.len() as u64;
+        }
+        Ok(Response::new(amount))
+    }
+
+    type DownStream = Iter<Replies>;
+
+    async fn down(
+        &self,
+        request: Request<proto::Amount>,
+    ) -> Result<Response<Self::DownStream>, Status> {
+        let proto::Amount { messages, bytes } = request.into_inner();
+        let refused = |_| Status::invalid_argument("so much fits no memory");
+        let data = Bytes::from(vec![0; usize::try_from(bytes).map_err(refused)?]);
+        let messages = usize::try_from(messages).map_err(refused)?;
+        let replies = repeat_n(Ok(proto::Payload { data }), messages);
+        Ok(Response::new(tokio_stream::iter(replies)))
+    }
 }
+
+type Replies = std::iter::RepeatN<Result<proto::Payload, Status>>;
 
 impl verbwire_bench_driver::Echo for Client {
     async fn echo(&mut self, data: Bytes) -> Outcome<Bytes> {
         let reply = self.0.unary(proto::Payload { data }).await?;
         Ok(reply.into_inner().data)
+    }
+
+    async fn take(&mut self, data: Bytes) -> Outcome<u64> {
+        Ok(self.0.take(proto::Payload { data }).await?.into_inner().bytes)
+    }
+
+    async fn up(&mut self, data: Bytes, messages: usize) -> Outcome<u64> {
+        let payloads = tokio_stream::iter(repeat_n(proto::Payload { data }, messages));
+        Ok(self.0.up(payloads).await?.into_inner().messages)
+    }
+
+    async fn down(&mut self, size: usize, messages: usize) -> Outcome<u64> {
+        let wanted = proto::Amount { messages: messages as u64, bytes: size as u64 };
+        let mut payloads = self.0.down(wanted).await?.into_inner();
+        let mut came = 0;
+        while let Some(payload) = payloads.message().await? {
+            came += u64::from(payload.data.len() == size);
+        }
+        Ok(came)
     }
 }
 
@@ -55,11 +117,13 @@ impl Framework for Verbwire {
     type LocalClient = Client;
 
     async fn serve(announce: impl FnOnce(String) + Send) -> Outcome<()> {
-        serve_at("tcp://127.0.0.1:0", announce).await
+        let server = Server::builder().max_message_size(LONGEST).max_landing_bytes(2 * LONGEST);
+        serve_at(server, "tcp://127.0.0.1:0", announce).await
     }
 
     async fn connect(address: &str) -> Outcome<Self::Client> {
-        Ok(Client(EchoClient::new(verbwire::connect(address).await?)))
+        let endpoint = Endpoint::new(address)?.max_message_size(LONGEST);
+        Ok(Client(EchoClient::new(endpoint.connect().await?)))
     }
 
     async fn in_process() -> Outcome<Self::LocalClient> {
@@ -78,11 +142,11 @@ impl Framework for OverRdma {
 
     async fn serve(announce: impl FnOnce(String) + Send) -> Outcome<()> {
         let address = std::env::var("LAB_ADDRESS").map_err(|_unset| "LAB_ADDRESS is not set")?;
-        serve_at(&format!("rdma://{address}:0"), announce).await
+        serve_at(Server::builder(), &format!("rdma://{address}:0"), announce).await
     }
 
     async fn connect(address: &str) -> Outcome<Self::Client> {
-        Verbwire::connect(address).await
+        Ok(Client(EchoClient::new(verbwire::connect(address).await?)))
     }
 
     async fn in_process() -> Outcome<Self::LocalClient> {
@@ -94,8 +158,12 @@ impl Framework for OverRdma {
     }
 }
 
-async fn serve_at(target: &str, announce: impl FnOnce(String) + Send) -> Outcome<()> {
-    let bound = Server::builder().add_service(EchoServer::new(EchoService)).bind(&[target]).await?;
+async fn serve_at(
+    server: verbwire::Builder,
+    target: &str,
+    announce: impl FnOnce(String) + Send,
+) -> Outcome<()> {
+    let bound = server.add_service(EchoServer::new(EchoService)).bind(&[target]).await?;
     announce(bound.local_targets()[0].to_string());
     bound.serve().await?;
     Ok(())
