@@ -30,7 +30,7 @@ pub enum Fate {
     LateWrite(Duration),
     /// As [`LateWrite`](Self::LateWrite), but in parts, each at its own time, in any order.
     TornWrite(Duration),
-    /// If it is flushed before it has left, it leaves all the same. Nothing for receives.
+    /// If it is flushed before it has left, it leaves all the same, and all that stands before it. Nothing for receives.
     FlushedYetSent,
     /// If it is flushed, its completion never shows.
     LostFlush,

@@ -324,8 +324,11 @@ impl Network {
         let left = qp.send.next_to_depart;
         let sends = mem::take(&mut qp.send.entries);
         let recvs = mem::take(&mut qp.recv.entries);
+        // In order: a peer never gets what stands behind something that it does not.
+        let leaves = |wqe: &Wqe| was_ready && wqe.fate == Fate::FlushedYetSent;
+        let last = sends.iter().rev().find(|wqe| leaves(wqe)).map(|wqe| wqe.index);
         for mut wqe in sends {
-            if was_ready && wqe.fate == Fate::FlushedYetSent && wqe.index >= left {
+            if wqe.index >= left && last.is_some_and(|last| wqe.index <= last) {
                 self.depart_flushed(id, &mut wqe);
             }
             let Some(qp) = self.qps.get_mut(&id) else { return };

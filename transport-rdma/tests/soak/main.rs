@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use run::{Report, run};
 
 /// Seeds that have failed once.
-const REGRESSIONS: &[u64] = &[309, 2065, 3194, 3209, 6066, 10001, 11420, 12883];
+const REGRESSIONS: &[u64] = &[309, 2065, 3194, 3209, 6066, 7012, 10001, 11420, 12883];
 
 /// Seeds of a run that is not told how many.
 const SEEDS: u64 = 200;

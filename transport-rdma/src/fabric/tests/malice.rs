@@ -150,6 +150,33 @@ async fn work_that_is_reported_flushed_may_have_left() {
     }
 }
 
+/// Found by the soak, seed 7012: a FIN arrived without the last of its Writes.
+#[tokio::test(start_paused = true)]
+async fn what_leaves_although_it_is_flushed_leaves_nothing_out() {
+    for profile in ALL {
+        let (fabric, mut a, b) = pair(profile, 3).await;
+        a.send(1, b"first");
+        b.wait().await;
+        a.outcomes().await;
+        let (buf, address, rkey) = target(&b);
+        a.host.script(4, Fate::FlushedYetSent);
+        a.write(2, &[7; 50], address, rkey);
+        a.write(3, &[8; 50], address + 50, rkey);
+        a.send(4, b"fin");
+        a.send(5, b"behind");
+        a.qp.fail();
+        let flushed = [2, 3, 4, 5].map(|id| (id, Err(WcStatus::FLUSHED)));
+        assert_eq!(a.outcomes().await, flushed);
+        let arrived = b.poll().into_iter().filter(|wc| wc.result.is_ok());
+        assert_eq!(arrived.map(|wc| wc.id.0).collect::<Vec<_>>(), [101], "the FIN and no more");
+        assert_eq!(seen(&b, address, 100), [[7; 50], [8; 50]].concat());
+        assert_eq!((fabric.faults().flushed_yet_sent, fabric.violations()), (3, vec![]));
+        b.qp.fail();
+        b.qp.destroy();
+        drop(buf.into_cpu(Released::by_nic()));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn flushes_are_lost_or_come_after_the_end() {
     for profile in ALL {
