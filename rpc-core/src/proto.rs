@@ -15,5 +15,7 @@ pub mod calls;
 pub mod client;
 pub mod deadlines;
 pub mod hello;
+#[cfg(test)]
+mod pair;
 pub mod server;
 pub mod stream;
