@@ -71,6 +71,17 @@ impl Body {
         all.freeze()
     }
 
+    /// The same; a short one in memory of its own, so that it keeps nothing else.
+    pub(crate) fn detached(self) -> Self {
+        if self.len() >= BY_REFERENCE || self.is_empty() {
+            return self;
+        }
+        match self.rest.is_empty() {
+            true => Bytes::copy_from_slice(&self.first).into(),
+            false => self.into_bytes().into(),
+        }
+    }
+
     /// The same, of which readers also copy runs that are shorter than `below` bytes, and add their lengths to `copied`. For
     /// a transport whose memory for received messages is scarce: a short slice would hold all of it.
     #[must_use]

@@ -220,6 +220,11 @@ impl<M> RecvStream<M> {
         Some(Taken { message, granted })
     }
 
+    /// Messages that are here and have not been taken.
+    pub fn waiting(&self) -> usize {
+        self.ready.len() + self.early.len()
+    }
+
     /// Whether a message is here to be taken.
     pub fn has_message(&self) -> bool {
         !self.ready.is_empty()

@@ -16,6 +16,10 @@ pub struct CallStreams {
     reader: Option<Waker>,
 }
 
+/// Messages of a stream that wait in the memory in which they came; those behind them are copied, if they are short.
+/// Short ones share memory with others that are long gone, so that each would keep a multiple of what the window counts.
+const WAITING_WHERE_THEY_CAME: usize = 16;
+
 /// The stream does not go on, as a rule because its call is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Over;
@@ -71,6 +75,8 @@ impl CallStreams {
     /// The peer broke a rule of streams.
     pub fn handle_message(&mut self, number: u32, body: Body) -> Result<Option<Waker>, Violation> {
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
+        let is_behind = incoming.waiting() >= WAITING_WHERE_THEY_CAME;
+        let body = if is_behind { body.detached() } else { body };
         incoming.handle_message(number, body.len(), body)?;
         Ok(self.news())
     }

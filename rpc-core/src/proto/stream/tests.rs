@@ -1,3 +1,7 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
@@ -141,6 +145,43 @@ fn numbers_wrap() {
     assert_eq!(sender.end(), 2);
     assert_eq!(receiver.handle_end(2), Ok(Change::News));
     assert_eq!(drain(&mut receiver), [1, 2, 3]);
+}
+
+/// Memory that messages share, counted until the last of them lets go.
+struct Chunk(Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &[7; 16 << 10]
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn short_messages_that_nobody_reads_keep_few_of_the_chunks_that_they_came_in() {
+    let chunks = Arc::new(AtomicUsize::new(0));
+    let mut streams = CallStreams::new(None, Some(RecvStream::new(1 << 20)));
+    let mut arrive = |number: u32, len: usize| {
+        chunks.fetch_add(1, Ordering::Relaxed);
+        let chunk = Bytes::from_owner(Chunk(Arc::clone(&chunks)));
+        streams.handle_message(number, chunk.slice(..len).into()).expect("within the window");
+    };
+    // The last of the first two hundred is missing, so that others wait behind a gap.
+    (0..199).chain(200..1000).for_each(|number| arrive(number, 10));
+    assert!(chunks.load(Ordering::Relaxed) <= 16, "{chunks:?} chunks for 10 bytes each");
+    arrive(199, 8 << 10);
+    assert!(chunks.load(Ordering::Relaxed) <= 17, "a long one is worth its chunk");
+    for number in 0..1000 {
+        let len = if number == 199 { 8 << 10 } else { 10 };
+        let taken = streams.take().expect("all are here");
+        assert_eq!(taken.message.into_bytes(), vec![7; len]);
+    }
+    assert_eq!(chunks.load(Ordering::Relaxed), 0);
 }
 
 /// What happens next in a run of a stream.
