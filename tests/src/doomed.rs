@@ -13,11 +13,12 @@ use verbwire::{Error, Request};
 
 use crate::fixture::{Fixture, LONG, Serving, endpoint, offering};
 use crate::island::Island;
-use crate::proto::conformance::Ticket;
 use crate::proto::conformance::conformance_client::ConformanceClient;
+use crate::proto::conformance::step::Act;
+use crate::proto::conformance::{ScanRequest, Ticket};
 use crate::service::Desk;
 
-/// The calls that a doomed client has open, each with a ticket of its own.
+/// The calls that a doomed client has open, each with a ticket of its own; every other one has a stream of replies.
 pub const CALLS: u64 = 20;
 
 /// How it dies.
@@ -150,13 +151,24 @@ pub async fn play(part: Part, target: &str) -> Result<(), Error> {
     }
 }
 
+fn patient<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(LONG * 10);
+    request
+}
+
 /// Connects and leaves tasks behind that hold the calls.
 async fn call(target: &str) -> Result<(), Error> {
     let client = ConformanceClient::new(endpoint(target).connect().await?);
     for number in 0..CALLS {
-        let mut request = Request::new(Ticket { number });
-        request.set_timeout(LONG * 10);
-        tokio::spawn(client.hang(request));
+        if number % 2 == 0 {
+            tokio::spawn(client.hang(patient(Ticket { number })));
+            continue;
+        }
+        // Its replies have begun, and do not end.
+        let hangs = ScanRequest { ticket: number, then: Act::Hang.into(), ..Default::default() };
+        let call = client.scan(patient(hangs));
+        tokio::spawn(async move { call.await?.into_inner().message().await });
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Peers that are killed, restarted, unreachable or simply gone.
 
+use tokio::time::timeout;
 use verbwire::{Code, ErrorKind, Executed, Request};
 use verbwire_tests::backends::Place;
 use verbwire_tests::case;
@@ -8,10 +9,15 @@ use verbwire_tests::doomed::{CALLS, Doomed, Part};
 use verbwire_tests::fixture::{Fixture, LONG, begin, connect, endpoint};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
+use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{Blob, Ticket};
+use verbwire_tests::streams::{fed, items};
+
+use crate::streams::{ask, next, scan, take};
 
 pub(crate) const CASES: &[Case] = &[
     case!(a_killed_server_ends_every_open_call).over_a_connection().in_real_time(),
+    case!(a_killed_server_ends_every_open_stream).over_a_connection().in_real_time(),
     case!(a_killed_client_leaves_no_handler_behind).over_a_connection().in_real_time(),
     case!(a_server_killed_amid_a_long_request_ends_the_call).over_a_connection().in_real_time(),
     case!(a_restarted_server_answers_a_new_channel).over_a_connection().in_real_time(),
@@ -41,6 +47,44 @@ async fn a_killed_server_ends_every_open_call(fixture: Fixture) {
     }
     let late = client.echo(Blob::default()).await.expect_err("the connection is gone");
     assert_eq!((late.code(), late.executed()), (Code::Unavailable, Executed::No));
+}
+
+async fn a_killed_server_ends_every_open_stream(fixture: Fixture) {
+    let doomed = Doomed::start(&fixture, Part::Server, &fixture.target()).await;
+    let client = client_of(&doomed).await;
+    let request = scan(1, 1, &[10], Act::Hang);
+    let mut hangs = client.scan(request).await.expect("scan").into_inner();
+    next(&mut hangs).await;
+    let (sender, requests) = fed();
+    let mut talk = client.talk(requests).await.expect("talk").into_inner();
+    ask(&sender, &mut talk, "a").await;
+    // Amid messages, some of them long.
+    let endless = std::iter::repeat_with(|| take(pattern::payload(300_000, 1)));
+    let collect = tokio::spawn(client.collect(items(endless)));
+    let request = scan(2, u64::MAX, &[10, 300_000], Act::Take);
+    let mut amid = client.scan(request).await.expect("scan").into_inner();
+    let amid = tokio::spawn(async move {
+        loop {
+            if let Err(status) = amid.message().await {
+                return status;
+            }
+        }
+    });
+    ask(&sender, &mut talk, "b").await;
+    doomed.kill().await;
+    let ended = [
+        hangs.message().await.expect_err("the server is dead"),
+        talk.message().await.expect_err("the server is dead"),
+        collect.await.expect("no panic").expect_err("the server is dead"),
+        amid.await.expect("no panic"),
+    ];
+    for status in ended {
+        let found = (status.code(), status.executed());
+        assert_eq!(found, (Code::Unavailable, Executed::Maybe), "{status}");
+        assert!(status.message().contains("connection"), "{status}");
+        assert!(status.peer().is_some(), "{status} does not say whose");
+    }
+    timeout(LONG, sender.closed()).await.expect("the stream is dropped");
 }
 
 async fn a_killed_client_leaves_no_handler_behind(fixture: Fixture) {

@@ -19,10 +19,10 @@ over_sockets!(
     a_stream_where_one_reply_is_expected_ends_its_call_only,
 );
 
-const COLLECT: &str = "/conformance.Conformance/Collect";
+pub(crate) const COLLECT: &str = "/conformance.Conformance/Collect";
 
 /// A REQUEST whose request is a stream.
-fn open(id: CallId, path: &str) -> Vec<u8> {
+pub(crate) fn open(id: CallId, path: &str) -> Vec<u8> {
     let (method, path) = (MethodId::NONE, Some(path.to_owned().into()));
     let head = Head::Request { call: id, method, path, timeout: PLENTY, form: Form::Stream };
     message(&head, b"")
@@ -33,7 +33,7 @@ fn item(id: CallId, number: u32, len: usize) -> Vec<u8> {
 }
 
 /// A message that decodes, and that the handler takes.
-fn step(id: CallId, number: u32) -> Vec<u8> {
+pub(crate) fn step(id: CallId, number: u32) -> Vec<u8> {
     message(&Head::Message { call: id, number }, b"\x12\x01x")
 }
 
