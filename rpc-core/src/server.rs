@@ -22,6 +22,7 @@ mod router;
 mod serving;
 mod size;
 mod streaming;
+mod workers;
 
 pub use builder::{Builder, Server};
 pub use fallback::Fallback;

@@ -53,8 +53,8 @@ pub trait Streaming {
 struct Slot<H> {
     generation: u32,
     state: State,
-    /// Drops the handler's task. Kept when the handler has finished: the task may still wait to hand
-    /// its answer to a full transport.
+    /// Drops the handler's task. Kept when the handler has finished, until the task has handed its answer to the
+    /// transport, which may be full.
     handle: Option<H>,
     /// Of a call that runs. Boxed, so that calls without any stay short.
     streams: Option<Box<CallStreams>>,
@@ -210,6 +210,12 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
             }
             None => Some(handle),
         }
+    }
+
+    /// The task of a call has nothing more to do for it: it gets its handle back, to run another call. `None` if somebody
+    /// else has taken it, to stop the task.
+    pub fn detach(&mut self, call: CallId) -> Option<H> {
+        self.slot(call)?.handle.take()
     }
 
     /// The handler is about to be entered. Not if the call was stopped or its deadline has passed.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::handler::Handler;
 use super::intake::Intake;
 use super::router::Route;
+use super::workers::Workers;
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message};
 use crate::metadata::MetadataMap;
@@ -23,6 +24,8 @@ pub(super) struct Peer {
     pub(super) connection: Arc<dyn Connection>,
     pub(super) intake: Arc<Intake>,
     pub(super) origin: Arc<ConnectionOrigin>,
+    /// Where unary calls run.
+    pub(super) workers: Workers,
 }
 
 /// A call that was admitted.
@@ -36,7 +39,7 @@ pub(super) struct Job {
 
 impl Peer {
     /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
-    pub(super) async fn run(self: Arc<Self>, job: Job) {
+    pub(super) async fn run(&self, job: Job) {
         let Job { call, route, deadline, body, metadata } = job;
         if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;

@@ -16,6 +16,7 @@ use tracing::debug;
 use super::connection::{Job, Peer};
 use super::intake::{Calls, Notes};
 use super::outbox::Outbox;
+use super::workers::Workers;
 use crate::alarm::Alarm;
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
@@ -180,22 +181,19 @@ impl Driver {
         let has_streams = method.has_streams();
         let inline_safe = method.inline_safe;
         let job = Job { call, route, deadline, body, metadata };
+        let peer = Arc::clone(&self.peer);
         if has_streams {
             self.streams = Streams::Some;
-            return self.attach(call, &tokio::spawn(Arc::clone(&self.peer).run_streaming(job)));
+            return self.attach(call, &tokio::spawn(peer.run_streaming(job)));
         }
-        let run = Arc::clone(&self.peer).run(job);
-        let task = if inline_safe {
-            // Most such handlers are ready at once and need no task.
-            let mut run = Box::pin(run);
-            if run.as_mut().poll(cx).is_ready() {
-                return;
-            }
-            tokio::spawn(run)
-        } else {
-            tokio::spawn(run)
-        };
-        self.attach(call, &task);
+        if !inline_safe {
+            return Workers::start(peer, job);
+        }
+        // Most such handlers are ready at once and need no task.
+        let mut run = Box::pin(async move { peer.run(job).await });
+        if run.as_mut().poll(cx).is_pending() {
+            self.attach(call, &tokio::spawn(run));
+        }
     }
 
     fn attach(&self, call: CallId, task: &JoinHandle<()>) {
@@ -327,6 +325,7 @@ impl Drop for Driver {
         self.peer.connection.close(Error::new(ErrorKind::Closed, cause));
         let handles = self.peer.intake.with_calls(|calls| calls.take_handles());
         handles.into_iter().for_each(|handle| handle.abort());
+        self.peer.workers.close();
         self.peer.let_go();
     }
 }

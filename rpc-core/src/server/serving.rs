@@ -14,6 +14,7 @@ use super::driver::Driver;
 use super::intake::Intake;
 use super::placing::Placer;
 use super::router::Router;
+use super::workers::Workers;
 use crate::config::ServerConfig;
 use crate::error::{Error, ErrorKind};
 use crate::proto::deadlines::deadline_after;
@@ -256,7 +257,7 @@ impl Shared {
             max_reply: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
             max_metadata: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
         });
-        let peer = Arc::new(Peer { connection, intake, origin });
+        let peer = Arc::new(Peer { connection, intake, origin, workers: Workers::default() });
         let shutdown = Box::pin(async move {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;
