@@ -14,10 +14,11 @@
 //! and the endpoint's own end begins (`endpoint::teardown`). This needs no living driver.
 
 use std::any::{Any, TypeId};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use verbwire_core::message::CallId;
@@ -125,11 +126,7 @@ impl RdmaConnection {
         if how == EndKind::Broken {
             return;
         }
-        let mut inbound = match self.inbound.try_lock() {
-            Ok(inbound) => inbound,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut inbound) = self.inbound.try_lock() else { return };
         let released = inbound.take();
         drop(inbound);
         let Some(released) = released else { return };
@@ -368,7 +365,7 @@ impl Connection for RdmaConnection {
     ) -> Poll<Result<(), Error>> {
         let revoked = self.driver.begin_poll(cx.waker());
         let polled = {
-            let mut inbound = self.inbound.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inbound = self.inbound.lock();
             match &mut *inbound {
                 Some(inbound) => {
                     for call in revoked {

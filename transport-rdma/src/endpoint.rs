@@ -7,10 +7,11 @@
 
 mod teardown;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use verbwire_core::transport::news::News;
@@ -173,7 +174,7 @@ impl Endpoint {
     }
 
     pub(crate) fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work.lock()
     }
 
     /// The connection stands.
@@ -188,7 +189,7 @@ impl Endpoint {
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<Rendezvous>> {
-        self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rendezvous.lock()
     }
 
     /// A buffer to send from or to receive into.
@@ -316,7 +317,7 @@ impl Endpoint {
     }
 
     fn events(&self) -> MutexGuard<'_, Option<Box<dyn CmConnection>>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 }
 

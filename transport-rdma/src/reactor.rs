@@ -35,9 +35,10 @@ mod task;
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::{Handle, Id};
 use verbwire_core::transport::sleeper::Sleeper;
 
@@ -174,7 +175,7 @@ impl Reactors {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<(Id, Weak<Reactor>)>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock()
     }
 }
 
@@ -240,7 +241,7 @@ impl Reactor {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -4,8 +4,9 @@
 //! asks for a place while it reads and must not be called back, so the driver sends them afterwards.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -62,7 +63,7 @@ impl Intake {
 
     /// Works on the call table under its lock. Keep it short.
     pub(super) fn with_calls<R>(&self, work: impl FnOnce(&mut Calls) -> R) -> R {
-        work(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.calls.lock())
     }
 
     /// Admits a request that is there as a whole, or says why not.
@@ -83,7 +84,7 @@ impl Intake {
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock()
     }
 
     /// A long message of a stream. Nothing of it is decided by its call's not being known: that may wait to be admitted.

@@ -10,9 +10,10 @@
 //! Owns the tasks that wait. Does not: know how a call runs, or limit how many do.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::connection::{Job, Peer};
@@ -59,17 +60,17 @@ impl Workers {
 
     /// Stops the tasks that wait, and those to come. The handles of the others are in the call table.
     pub(super) fn close(&self) {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let idle = self.idle.lock().take();
         idle.into_iter().flatten().for_each(|worker| worker.task.abort());
     }
 
     fn take(&self) -> Option<Worker> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.pop()
+        self.idle.lock().as_mut()?.pop()
     }
 
     /// Keeps a worker for later calls. `None` if there are enough.
     fn keep(&self, worker: Worker) -> Option<()> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         let idle = idle.as_mut().filter(|idle| idle.len() < IDLE)?;
         idle.push(worker);
         Some(())
@@ -86,13 +87,13 @@ impl Worker {
 
 impl Seat {
     fn give(&self, peer: Arc<Peer>, job: Job) {
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some((peer, job));
+        *self.next.lock() = Some((peer, job));
         self.task.wake();
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(Arc<Peer>, Job)> {
         self.task.register(cx.waker());
-        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let next = self.next.lock().take();
         next.map_or(Poll::Pending, Poll::Ready)
     }
 }

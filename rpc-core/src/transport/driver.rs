@@ -6,8 +6,9 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::message::CallId;
 
@@ -59,7 +60,7 @@ impl DriverSignal {
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock()
     }
 
     /// Leaves writing to the driver; call it after the message is staged.

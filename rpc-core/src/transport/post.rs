@@ -10,9 +10,7 @@
 //! came after; then `post` was free already when the loser tried it. `tests::loom` runs all
 //! interleavings.
 
-use std::sync::TryLockError;
-
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, try_lock};
 
 /// Work that is collected, then handed over in batches.
 ///
@@ -55,12 +53,8 @@ impl<S: Staged, P> PostQueue<S, P> {
     /// work until the stage is empty or the device is full.
     pub fn post(&self, mut hand_over: impl FnMut(&mut P, &Self) -> Posted) -> Posted {
         loop {
-            let mut poster = match self.post.try_lock() {
-                Ok(poster) => poster,
-                // A poster that panicked left its work where it was; the next one goes on with it.
-                Err(TryLockError::Poisoned(poster)) => poster.into_inner(),
-                Err(TryLockError::WouldBlock) => return Posted::All,
-            };
+            // A poster that panicked left its work where it was; the next one goes on with it.
+            let Some(mut poster) = try_lock(&self.post) else { return Posted::All };
             let posted = hand_over(&mut poster, self);
             drop(poster);
             if posted == Posted::Blocked || self.with_staged(|staged| staged.is_empty()) {

@@ -1,7 +1,8 @@
 //! How to reach the one task that waits for something.
 
-use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
+
+use parking_lot::Mutex;
 
 /// The task that polled last.
 #[derive(Debug, Default)]
@@ -12,7 +13,7 @@ pub struct Sleeper {
 impl Sleeper {
     /// Remembers the task. Look for what is waited for after this: what came before is seen, what comes later wakes.
     pub fn register(&self, waker: &Waker) {
-        let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.waker.lock();
         let stale = match &*known {
             Some(known) if known.will_wake(waker) => None,
             _ => known.replace(waker.clone()),
@@ -24,7 +25,7 @@ impl Sleeper {
 
     /// Wakes the task and forgets it: its next poll registers it anew.
     pub fn wake(&self) {
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self.waker.lock().take();
         waker.into_iter().for_each(Waker::wake);
     }
 }

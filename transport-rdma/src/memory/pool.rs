@@ -1,8 +1,10 @@
 //! Which chunks of a slab are free.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::buf::CpuBuf;
 use super::slab::Slab;
@@ -73,7 +75,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 }
 

@@ -3,8 +3,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::owners::Owners;
 
@@ -161,7 +163,7 @@ impl Slab {
 
     /// Keeps a registration with a protection domain. The second one with the same domain is dropped.
     pub fn add_region(&self, domain: Domain, region: Box<dyn Region>) {
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.write();
         if !regions.iter().any(|(known, _)| *known == domain) {
             regions.push((domain, region));
         }
@@ -170,7 +172,7 @@ impl Slab {
     /// Ends the registration with a protection domain. The memory stays. Work requests in that domain which
     /// name the memory fail from now on, and with them their queue pairs.
     pub fn end_region(&self, domain: Domain) {
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.write();
         let ended = regions.iter().position(|(known, _)| *known == domain);
         let ended = ended.map(|at| regions.swap_remove(at));
         drop(regions);
@@ -180,7 +182,7 @@ impl Slab {
 
     /// The keys in a protection domain; `None` where the slab is not registered with it.
     pub fn keys_in(&self, domain: Domain) -> Option<(Lkey, Rkey)> {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = self.regions.read();
         let (_, region) = regions.iter().find(|(known, _)| *known == domain)?;
         Some((region.lkey(), region.rkey()))
     }
@@ -212,7 +214,7 @@ impl Slab {
     }
 
     pub(super) fn owners(&self) -> MutexGuard<'_, Owners> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owners.lock()
     }
 }
 
@@ -220,7 +222,7 @@ impl Drop for Slab {
     fn drop(&mut self) {
         // No registration may outlive the memory: take them before the memory goes.
         drop(self.region.take());
-        self.regions.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        self.regions.get_mut().clear();
         // SAFETY: invariant 1; nothing refers to the memory, since every buffer holds its slab.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) }
     }

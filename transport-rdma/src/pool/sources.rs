@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 
 use crate::memory::{Domain, Lent, Slab};
 
@@ -29,7 +30,7 @@ impl Sources {
     /// a device that this domain does not belong to.
     pub fn lend(&self, domain: Domain, bytes: &Bytes) -> Option<Lent> {
         let address = bytes.as_ptr().addr() as u64;
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        let slabs = self.slabs.read();
         let (_, slab) = slabs.range(..=address).next_back()?;
         let slab = slab.upgrade()?;
         drop(slabs);
@@ -39,7 +40,7 @@ impl Sources {
     /// Whether [`lend`](Self::lend) would lend these bytes.
     pub fn holds(&self, domain: Domain, bytes: &Bytes) -> bool {
         let address = bytes.as_ptr().addr() as u64;
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        let slabs = self.slabs.read();
         let slab = slabs.range(..=address).next_back().and_then(|(_, slab)| slab.upgrade());
         drop(slabs);
         slab.is_some_and(|slab| {
@@ -53,13 +54,13 @@ impl Sources {
     /// Whether the memory of every slab is freed.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        let slabs = self.slabs.read();
         slabs.values().all(|slab| slab.strong_count() == 0)
     }
 
     /// Adds a slab, and forgets those that are gone: the new one may have the address of one.
     pub(super) fn add(&self, slab: &Arc<Slab>) {
-        let mut slabs = self.slabs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slabs = self.slabs.write();
         slabs.retain(|_, slab| slab.strong_count() > 0);
         slabs.insert(slab.address(), Arc::downgrade(slab));
     }
@@ -67,7 +68,7 @@ impl Sources {
 
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slabs = self.slabs.read().unwrap_or_else(PoisonError::into_inner);
+        let slabs = self.slabs.read();
         write!(f, "Sources({} slabs)", slabs.len())
     }
 }

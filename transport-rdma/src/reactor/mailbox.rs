@@ -1,8 +1,9 @@
 //! A connection's completions, between who polls the queue and who drives the connection.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::nic::{NicError, Wc};
 
@@ -68,6 +69,6 @@ impl Mailbox {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
