@@ -253,9 +253,9 @@ impl Outbound {
             return (next, Vec::new());
         }
         while frames.len() < BATCH && self.slots.free() > 0 {
-            let Some((class, mut frame)) = self.take_frame() else { break };
-            self.sent(class, &mut frame, Signal::No);
-            frames.push(frame);
+            let taken = self.take_frame(frames);
+            let (Some(class), Some(frame)) = (taken, frames.last_mut()) else { break };
+            self.sent(class, frame, Signal::No);
         }
         let next = match (frames.is_empty(), self.has_work()) {
             (false, true) => Next::Post,
@@ -273,10 +273,9 @@ impl Outbound {
     /// does not say so, one that does is made up.
     pub(crate) fn last(&mut self, frames: &mut Vec<Frame>) {
         while self.slots.free() > 0 {
-            let may_send = |class| self.credits.may_send(class);
-            let Some((class, mut frame)) = self.queues.take_whole(may_send) else { break };
-            self.sent(class, &mut frame, Signal::Yes);
-            frames.push(frame);
+            let taken = self.queues.take_whole(|class| self.credits.may_send(class), frames);
+            let (Some(class), Some(frame)) = (taken, frames.last_mut()) else { break };
+            self.sent(class, frame, Signal::Yes);
         }
         let room = [Class::Credit(Window::Data), Class::Credit(Window::Control), Class::Control];
         let class = room.into_iter().find(|class| self.credits.may_send(*class));
@@ -357,20 +356,19 @@ impl Outbound {
         frame.signal = self.slots.handle_post(wanted);
     }
 
-    /// The next frame for which the peer has a receive.
-    fn take_frame(&mut self) -> Option<(Class, Frame)> {
-        if let Some(frame) = self.take_of_loans() {
-            return Some(frame);
+    /// Appends the next frame for which the peer has a receive to `out`.
+    fn take_frame(&mut self, out: &mut Vec<Frame>) -> Option<Class> {
+        if let Some((class, frame)) = self.take_of_loans().or_else(|| self.take_of_grants()) {
+            out.push(frame);
+            return Some(class);
         }
-        if let Some(frame) = self.take_of_grants() {
-            return Some(frame);
+        if let Some(class) = self.queues.take(|class| self.credits.may_send(class), out) {
+            out.last_mut().into_iter().for_each(|frame| self.add_grants(frame));
+            return Some(class);
         }
-        let taken = self.queues.take(|class| self.credits.may_send(class));
-        let taken = taken.map(|(class, frame)| (class, self.with_grants(frame)));
-        taken.or_else(|| {
-            let window = self.credits.poll_credit()?;
-            Some((Class::Credit(window), Frame::credit()))
-        })
+        let window = self.credits.poll_credit()?;
+        out.push(Frame::credit());
+        Some(Class::Credit(window))
     }
 }
 

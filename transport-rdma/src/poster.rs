@@ -178,15 +178,17 @@ impl Poster {
         // Each has a run of the buffer in front of it and one behind.
         let gather = device.max_sge().saturating_sub(1) / 2;
         let mut copied = 0;
-        for frame in self.frames.drain(..) {
+        let gathered = self.frames.iter().try_for_each(|frame| {
             let mut buf = endpoint.take()?;
             let encoded = frame.encode(&mut buf, gather, |bytes| device.lend(bytes));
             copied += encoded.long_copied;
             let buf = buf.into_nic(NicAccess::Read);
             self.requests.push(endpoint.work().send(buf, encoded, frame.signal));
-        }
+            Ok(())
+        });
+        self.frames.clear();
         device.count_copied(copied);
-        Ok(())
+        gathered
     }
 
     /// Posts what was gathered, with one call.

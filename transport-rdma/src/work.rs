@@ -83,16 +83,20 @@ impl Work {
     /// Takes the buffer of HELLO; `len` bytes of it are to be sent.
     pub(crate) fn send_hello(&mut self, buf: NicBuf, len: usize) -> SendWr {
         let id = WorkId { kind: Kind::Hello, connection: self.connection, sequence: 0 };
-        let wr = sends::work_request(id, &buf, len, Signal::Yes);
+        let mut wr = sends::work_request(id, &buf, len, Signal::Yes);
         self.hello = Some(buf);
-        self.inlined(wr, len)
+        wr.inline = self.inline(len);
+        wr
     }
 
     /// Takes the buffer of a frame, and what is sent from where it lies, for which the send must be signalled.
     pub(crate) fn send(&mut self, buf: NicBuf, frame: Encoded, signal: Signal) -> SendWr {
         let (len, is_gathered) = (frame.staged, !frame.gathered.is_empty());
-        let wr = self.sends.push(buf, frame, signal);
-        if is_gathered { wr } else { self.inlined(wr, len) }
+        let mut wr = self.sends.push(buf, frame, signal);
+        if !is_gathered {
+            wr.inline = self.inline(len);
+        }
+        wr
     }
 
     /// Takes the memory of a Write.
@@ -122,11 +126,9 @@ impl Work {
         written.invalidated.append(&mut self.sends.written.invalidated);
     }
 
-    fn inlined(&self, mut wr: SendWr, len: usize) -> SendWr {
-        if len <= self.max_inline {
-            wr.inline = Inline::Yes;
-        }
-        wr
+    /// Whether a message of this length travels in its work request.
+    fn inline(&self, len: usize) -> Inline {
+        if len <= self.max_inline { Inline::Yes } else { Inline::No }
     }
 
     /// Takes a completion; buffers of sends return to their pool.

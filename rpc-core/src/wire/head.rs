@@ -20,11 +20,11 @@ pub const MAX_PATH: usize = 1024;
 /// The header of a message with this head; lengths of metadata and body are left zero.
 pub fn header(head: &Head) -> Header {
     match head {
-        Head::Request { call, method, path, timeout, form } => Header {
+        Head::Request { call, method, timeout, form, path: _ } => Header {
             flags: form_flags(*form),
             method: method.0,
             time_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
-            tlv_len: path.as_deref().map_or(0, path_tlv_len),
+            tlv_len: tlv_len(head),
             ..Header::new(Kind::Request, *call)
         },
         Head::Response { call, code, executed, messages } => Header {
@@ -50,6 +50,14 @@ pub fn header(head: &Head) -> Header {
         Head::GoAway { reason } => {
             Header { aux: reason_number(*reason), ..Header::new(Kind::GoAway, NO_CALL) }
         }
+    }
+}
+
+/// Bytes of the TLVs that [`header`] counts.
+pub fn tlv_len(head: &Head) -> u16 {
+    match head {
+        Head::Request { path: Some(path), .. } => path_tlv_len(path),
+        _ => 0,
     }
 }
 

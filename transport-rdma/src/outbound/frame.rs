@@ -8,7 +8,7 @@ use verbwire_core::wire::tlv::TLV_HEADER_LEN;
 use verbwire_core::wire::{HEADER_LEN, Header, Kind, cut, head};
 use verbwire_core::{Error, ErrorKind};
 
-use super::queues::OutboundLimits;
+use super::queues::{OutboundLimits, len_before_body};
 use crate::memory::Lent;
 use crate::nic::Signal;
 use crate::proto::credit::loan::Loan;
@@ -210,14 +210,14 @@ impl Frame {
     }
 }
 
-/// The message as it can be sent.
+/// Makes sure that the message can be sent; the words of a GOAWAY are cut for that.
 ///
 /// # Errors
 ///
 /// Head and metadata do not fit one frame, or the body is longer than a header can say.
-pub(super) fn sendable(mut message: Message, limits: &OutboundLimits) -> Result<Message, Error> {
+pub(super) fn make_sendable(message: &mut Message, limits: &OutboundLimits) -> Result<(), Error> {
     let (metadata, body) = (message.metadata.len(), message.body.len());
-    let before = HEADER_LEN + usize::from(head::header(&message.head).tlv_len) + metadata;
+    let before = len_before_body(message);
     let room = limits.frame.checked_sub(before).filter(|_| u32::try_from(body).is_ok());
     let Some(room) = room else {
         let text = format!(
@@ -230,11 +230,12 @@ pub(super) fn sendable(mut message: Message, limits: &OutboundLimits) -> Result<
     };
     let room = room.min(limits.frame_body);
     if let (Head::GoAway { .. }, true) = (&message.head, body > room) {
-        let words = String::from_utf8_lossy(&message.body.into_bytes()).into_owned();
+        let words = std::mem::take(&mut message.body).into_bytes();
+        let words = String::from_utf8_lossy(&words).into_owned();
         let end = cut(&words, room).len();
         message.body = Body::from(Bytes::from(words).slice(..end));
     }
-    Ok(message)
+    Ok(())
 }
 
 fn length(len: usize) -> u32 {

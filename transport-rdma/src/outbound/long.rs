@@ -212,10 +212,10 @@ impl Outbound {
     }
 
     /// A RESPONSE says if it does not use the grant that came with its request, and a REQUEST offers one.
-    pub(super) fn with_grants(&mut self, mut frame: Frame) -> Frame {
+    pub(super) fn add_grants(&mut self, frame: &mut Frame) {
         let Some(rendezvous) = self.rendezvous.as_mut().filter(|rendezvous| rendezvous.is_busy())
         else {
-            return frame;
+            return;
         };
         let call = frame.header.call;
         match frame.header.kind {
@@ -230,7 +230,6 @@ impl Outbound {
             }
             _ => {}
         }
-        frame
     }
 
     /// A call's reply is here without having used the grant that its REQUEST brought.

@@ -123,8 +123,8 @@ impl Queues {
     /// # Errors
     ///
     /// It cannot be sent at all.
-    pub(super) fn push(&mut self, message: Message) -> Result<(), Error> {
-        let message = frame::sendable(message, &self.limits)?;
+    pub(super) fn push(&mut self, mut message: Message) -> Result<(), Error> {
+        frame::make_sendable(&mut message, &self.limits)?;
         if let Head::Window { call, granted } = message.head
             && self.renew_window(call, granted)
         {
@@ -227,15 +227,19 @@ impl Queues {
         control || short || (!self.bulk.is_empty() && may_send(Class::Data))
     }
 
-    /// The next frame that `may_send` allows.
-    pub(super) fn take(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
-        if let Some(frame) = self.take_control(&may_send) {
-            return Some(frame);
+    /// Appends the next frame that `may_send` allows to `out`: frames are long, and each move of one is a copy.
+    pub(super) fn take(
+        &mut self,
+        may_send: impl Fn(Class) -> bool,
+        out: &mut Vec<Frame>,
+    ) -> Option<Class> {
+        if let Some(class) = self.take_control(&may_send, out) {
+            return Some(class);
         }
         if self.in_a_row >= SHORT_IN_A_ROW {
-            self.take_piece(&may_send).or_else(|| self.take_short(&may_send))
+            self.take_piece(&may_send, out).or_else(|| self.take_short(&may_send, out))
         } else {
-            self.take_short(&may_send).or_else(|| self.take_piece(&may_send))
+            self.take_short(&may_send, out).or_else(|| self.take_piece(&may_send, out))
         }
     }
 
@@ -243,20 +247,30 @@ impl Queues {
     pub(super) fn take_whole(
         &mut self,
         may_send: impl Fn(Class) -> bool,
-    ) -> Option<(Class, Frame)> {
-        self.take_control(&may_send).or_else(|| self.take_short(&may_send))
+        out: &mut Vec<Frame>,
+    ) -> Option<Class> {
+        self.take_control(&may_send, out).or_else(|| self.take_short(&may_send, out))
     }
 
-    fn take_control(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+    fn take_control(
+        &mut self,
+        may_send: impl Fn(Class) -> bool,
+        out: &mut Vec<Frame>,
+    ) -> Option<Class> {
         if !may_send(Class::Control) {
             return None;
         }
-        Some((Class::Control, Frame::whole(self.control.pop_front()?)))
+        out.push(Frame::whole(self.control.pop_front()?));
+        Some(Class::Control)
     }
 
     /// The next whole frame in the order of data, or the head of a body that goes in pieces. The front is no message
     /// whose body is written: those were taken before.
-    fn take_short(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+    fn take_short(
+        &mut self,
+        may_send: impl Fn(Class) -> bool,
+        out: &mut Vec<Frame>,
+    ) -> Option<Class> {
         self.hold_back()?;
         let class = self.data.front()?.class();
         if !may_send(class) {
@@ -264,7 +278,10 @@ impl Queues {
         }
         self.in_a_row += 1;
         let message = match self.data.pop_front()? {
-            Unit::Aborted { call, offset } => return Some((class, Frame::aborted(call, offset))),
+            Unit::Aborted { call, offset } => {
+                out.push(Frame::aborted(call, offset));
+                return Some(class);
+            }
             Unit::Message(message) => message,
         };
         let in_pieces = self.limits.goes_in_pieces(&message);
@@ -275,7 +292,8 @@ impl Queues {
         } else {
             self.body_bytes -= frame.body_len();
         }
-        Some((class, frame))
+        out.push(frame);
+        Some(class)
     }
 
     /// Moves messages from the front whose bodies would go in pieces beside another body of their call. `None` if
@@ -300,7 +318,11 @@ impl Queues {
     }
 
     /// The next piece of the body whose turn it is.
-    fn take_piece(&mut self, may_send: impl Fn(Class) -> bool) -> Option<(Class, Frame)> {
+    fn take_piece(
+        &mut self,
+        may_send: impl Fn(Class) -> bool,
+        out: &mut Vec<Frame>,
+    ) -> Option<Class> {
         if self.bulk.is_empty() || !may_send(Class::Data) {
             return None;
         }
@@ -317,7 +339,8 @@ impl Queues {
             bulk.offset += frame.header.body_len;
             self.bulk.push_back(bulk);
         }
-        Some((Class::Data, frame))
+        out.push(frame);
+        Some(Class::Data)
     }
 
     /// Drops everything.
@@ -359,9 +382,8 @@ impl OutboundLimits {
 }
 
 /// Bytes of a message's frame before its body, what it says of grants apart.
-fn len_before_body(message: &Message) -> usize {
-    let head = head::header(&message.head);
-    HEADER_LEN + usize::from(head.tlv_len) + message.metadata.len()
+pub(super) fn len_before_body(message: &Message) -> usize {
+    HEADER_LEN + usize::from(head::tlv_len(&message.head)) + message.metadata.len()
 }
 
 impl Unit {

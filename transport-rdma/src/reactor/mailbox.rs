@@ -1,6 +1,6 @@
 //! A connection's completions, between who polls the queue and who drives the connection.
 
-use std::collections::VecDeque;
+use std::mem;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -15,7 +15,7 @@ pub(super) struct Mailbox {
 
 #[derive(Default)]
 struct Inner {
-    ready: VecDeque<Wc>,
+    ready: Vec<Wc>,
     waker: Option<Waker>,
     /// Why nothing more comes.
     lost: Option<NicError>,
@@ -25,14 +25,14 @@ impl Mailbox {
     /// Puts a completion in. Returns who is to be woken, only by the first since the mailbox was empty, and how many wait.
     pub(super) fn push(&self, wc: Wc) -> (Option<Waker>, usize) {
         let mut inner = self.inner();
-        inner.ready.push_back(wc);
+        inner.ready.push(wc);
         let waiting = inner.ready.len();
         (inner.waker.as_ref().filter(|_| waiting == 1).cloned(), waiting)
     }
 
     /// All that nobody took.
-    pub(super) fn take(&self) -> VecDeque<Wc> {
-        std::mem::take(&mut self.inner().ready)
+    pub(super) fn take(&self) -> Vec<Wc> {
+        mem::take(&mut self.inner().ready)
     }
 
     /// Nothing more comes. Returns who is to be woken.
@@ -51,8 +51,12 @@ impl Mailbox {
     ) -> Poll<Result<(), NicError>> {
         let mut inner = self.inner();
         if !inner.ready.is_empty() {
-            let count = max.min(inner.ready.len());
-            out.extend(inner.ready.drain(..count));
+            if out.is_empty() && inner.ready.len() <= max {
+                mem::swap(out, &mut inner.ready);
+            } else {
+                let count = max.min(inner.ready.len());
+                out.extend(inner.ready.drain(..count));
+            }
             return Poll::Ready(Ok(()));
         }
         if let Some(lost) = &inner.lost {

@@ -68,6 +68,17 @@ pub(super) enum Look {
     Sends,
 }
 
+/// How a table is at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// Nobody is admitted any more.
+    pub(super) is_closed: bool,
+    /// Somebody shares it.
+    pub(super) is_shared: bool,
+    /// Somebody awaits sends.
+    pub(super) awaits_sends: bool,
+}
+
 /// What a batch brought.
 #[derive(Default)]
 pub(super) struct Turned {
@@ -213,7 +224,7 @@ impl Table {
     }
 
     /// Whether somebody awaits sends.
-    pub(super) fn awaits_sends(&self) -> bool {
+    fn awaits_sends(&self) -> bool {
         self.awaiting > 0
     }
 
@@ -227,8 +238,12 @@ impl Table {
         self.closed = true;
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
+    pub(super) fn standing(&self) -> Standing {
+        Standing {
+            is_closed: self.closed,
+            is_shared: self.shares() > 0,
+            awaits_sends: self.awaits_sends(),
+        }
     }
 
     /// Takes a batch from the queues, to be dispatched.

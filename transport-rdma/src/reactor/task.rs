@@ -21,9 +21,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
+use verbwire_core::transport::news::News;
 
 use super::Reactor;
-use super::table::{BATCH, Look};
+use super::table::{BATCH, Look, Standing};
 use crate::config::Polling;
 use crate::nic::{Cqs, NicError};
 use crate::proto::spin::Spin;
@@ -47,6 +48,8 @@ pub(super) struct Task {
     send: Armed,
     /// `None` while nobody shares the queues.
     watchdog: Option<Pin<Box<Sleep>>>,
+    /// Whether the watchdog has to be asked.
+    rung: News,
     /// Events taken so far.
     events: u64,
     /// The watchdog has found completions, and no event has come since.
@@ -82,22 +85,22 @@ impl Task {
             Polling::Events | Polling::Busy => 0,
             Polling::Adaptive { most } => most,
         });
-        let (recv, send, watchdog) = (Armed::No, Armed::No, None);
-        Self { reactor, polling, spin, recv, send, watchdog, events: 0, suspects: false }
+        let (recv, send, watchdog, rung) = (Armed::No, Armed::No, None, News::default());
+        Self { reactor, polling, spin, recv, send, watchdog, rung, events: 0, suspects: false }
     }
 
-    /// Ready when a queue is lost.
-    fn poll_queues(&mut self, cx: &mut Context<'_>) -> Poll<NicError> {
+    /// Ready when a queue is lost. What changes after `standing` was taken wakes this task again.
+    fn poll_queues(&mut self, standing: Standing, cx: &mut Context<'_>) -> Poll<NicError> {
         let before = self.events;
         // First, so that the watchdog does not miss an event that is there.
         let mut next = self.take_events(cx).map(|_taken| Next::Poll);
-        let ticked = self.poll_watchdog(cx);
+        let ticked = self.poll_watchdog(standing, cx);
         if ticked == Ticked::Yes && self.send == Armed::No {
             next = next.and_then(|next| self.reactor.turn(Look::Sends).map(|_taken| next));
         }
         let mut found = 0;
         for _ in 0..ROUNDS {
-            next = next.and_then(|_poll| self.round(cx, &mut found));
+            next = next.and_then(|_poll| self.round(standing, cx, &mut found));
             match next {
                 Ok(Next::Poll) => {}
                 Ok(Next::Yield) => break,
@@ -118,13 +121,19 @@ impl Task {
     }
 
     /// One look at the queues, and what comes after it.
-    fn round(&mut self, cx: &mut Context<'_>, found: &mut usize) -> Result<Next, NicError> {
+    fn round(
+        &mut self,
+        standing: Standing,
+        cx: &mut Context<'_>,
+        found: &mut usize,
+    ) -> Result<Next, NicError> {
+        let is_busy = self.is_busy(standing);
         // Before the look: what comes after it makes an event, so that a look which leaves nothing is the last.
-        if !self.spin.is_open() && !self.is_busy() {
-            self.arm()?;
+        if !self.spin.is_open() && !is_busy {
+            self.arm(standing)?;
         }
         // Where nothing is waited for, one look more costs nothing.
-        let look = if self.is_busy() { Look::Both } else { Look::Needed };
+        let look = if is_busy { Look::Both } else { Look::Needed };
         let taken = self.reactor.turn(look)?;
         if taken > 0 {
             self.spin.found();
@@ -133,10 +142,10 @@ impl Task {
         if taken >= BATCH {
             return Ok(Next::Poll);
         }
-        if self.is_busy() {
+        if is_busy {
             return Ok(Next::Yield);
         }
-        if !self.is_armed() {
+        if !self.is_armed(standing) {
             return Ok(if self.spin.poll_again() { Next::Yield } else { Next::Poll });
         }
         Ok(if self.take_events(cx)? { Next::Poll } else { Next::Wait })
@@ -165,23 +174,23 @@ impl Task {
     }
 
     /// Whether it never waits at the moment.
-    fn is_busy(&self) -> bool {
-        self.polling == Polling::Busy && self.reactor.table().shares() > 0
+    fn is_busy(&self, standing: Standing) -> bool {
+        self.polling == Polling::Busy && standing.is_shared
     }
 
     /// Whether all queues are armed that have to be.
-    fn is_armed(&self) -> bool {
-        self.recv == Armed::Yes && (self.send == Armed::Yes || !self.reactor.table().awaits_sends())
+    fn is_armed(&self, standing: Standing) -> bool {
+        self.recv == Armed::Yes && (self.send == Armed::Yes || !standing.awaits_sends)
     }
 
     /// Arms those that are not.
-    fn arm(&mut self) -> Result<(), NicError> {
+    fn arm(&mut self, standing: Standing) -> Result<(), NicError> {
         let Cqs { send, recv } = &self.reactor.cqs;
         if self.recv == Armed::No {
             recv.arm()?;
             self.recv = Armed::Yes;
         }
-        if self.send == Armed::No && self.reactor.table().awaits_sends() {
+        if self.send == Armed::No && standing.awaits_sends {
             send.arm()?;
             self.send = Armed::Yes;
         }
@@ -190,13 +199,16 @@ impl Task {
 
     /// Says whether it is time to look. Nothing is watched while nobody shares the queues, so that an idle transport
     /// sleeps.
-    fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Ticked {
-        if self.is_busy() || self.reactor.table().shares() == 0 {
+    fn poll_watchdog(&mut self, standing: Standing, cx: &mut Context<'_>) -> Ticked {
+        if self.is_busy(standing) || !standing.is_shared {
             self.watchdog = None;
             return Ticked::No;
         }
-        let watchdog = self.watchdog.get_or_insert_with(|| Box::pin(sleep(WATCHDOG)));
-        if watchdog.as_mut().poll(cx).is_pending() {
+        if self.watchdog.is_none() {
+            self.watch(WATCHDOG, cx);
+        }
+        let Some(watchdog) = &mut self.watchdog else { return Ticked::No };
+        if self.rung.poll(cx, |cx| watchdog.as_mut().poll(cx)).is_pending() {
             return Ticked::No;
         }
         self.watch(WATCHDOG, cx);
@@ -211,11 +223,11 @@ impl Task {
 
     /// Looks again after this time.
     fn watch(&mut self, after: Duration, cx: &mut Context<'_>) {
-        if let Some(watchdog) = &mut self.watchdog {
-            watchdog.as_mut().reset(Instant::now() + after);
-            // Only a timer that was polled wakes this task.
-            let _pending = watchdog.as_mut().poll(cx);
-        }
+        let watchdog = self.watchdog.get_or_insert_with(|| Box::pin(sleep(after)));
+        watchdog.as_mut().reset(Instant::now() + after);
+        self.rung.renew();
+        // Only a timer that was polled wakes this task.
+        let _pending = self.rung.poll(cx, |cx| watchdog.as_mut().poll(cx));
     }
 }
 
@@ -225,13 +237,11 @@ impl Future for Task {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // Before anything is looked at, so that what changes meanwhile wakes this task again.
         self.reactor.task.register(cx.waker());
-        {
-            let table = self.reactor.table();
-            if table.is_closed() && table.shares() == 0 {
-                return Poll::Ready(());
-            }
+        let standing = self.reactor.table().standing();
+        if standing.is_closed && !standing.is_shared {
+            return Poll::Ready(());
         }
-        self.poll_queues(cx).map(|lost| {
+        self.poll_queues(standing, cx).map(|lost| {
             tracing::debug!(%lost, "a completion queue is lost");
             self.reactor.lose(&lost);
         })
