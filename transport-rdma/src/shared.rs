@@ -16,7 +16,6 @@ mod member;
 mod order;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::time::Instant;
@@ -75,19 +74,18 @@ struct Members {
 }
 
 impl SharedReceives {
-    /// Receives into all of `pool`, which is registered, on a queue of that length.
+    /// Receives into all of `pool`, which is registered, on a queue of that length. `number` is no other's of the device.
     ///
     /// # Errors
     ///
     /// The device takes none of them, or not all.
     pub(crate) fn new(
-        srq: Arc<dyn Srq>,
-        pool: Arc<Pool>,
+        number: u32,
+        (srq, pool): (Arc<dyn Srq>, Arc<Pool>),
         config: &RdmaConfig,
         reaper: &Arc<dyn Reaper>,
     ) -> Result<Arc<Self>, NicError> {
-        static NUMBERS: AtomicU32 = AtomicU32::new(0);
-        let number = ConnectionNumber::of_shared(NUMBERS.fetch_add(1, Ordering::Relaxed));
+        let number = ConnectionNumber::of_shared(number);
         let len = u32::try_from(pool.slab().chunks()).unwrap_or(u32::MAX);
         let receives = Receives::new(Kind::Shared, number);
         let posted = Posted { receives, order: Order::default(), places: Vec::new() };

@@ -1,6 +1,6 @@
 //! The receives that connections of a device share, if they do.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use verbwire_core::Error;
@@ -18,6 +18,8 @@ use crate::shared::{Membership, SharedReceives};
 pub(super) struct Sharing {
     /// Those that the next connection joins, and those before them, as long as they have members.
     list: Mutex<Vec<Weak<SharedReceives>>>,
+    /// How many there have been. Counted here and not for the process, so that runs repeat exactly.
+    made: AtomicU32,
     /// It was said that there are none.
     told: AtomicBool,
 }
@@ -99,6 +101,7 @@ impl Device {
         let len = config.shared_receives.min(most);
         let pool = self.register(len as usize, config)?;
         let srq = self.nic().create_srq(len)?;
-        SharedReceives::new(srq, pool, config, reaper)
+        let number = self.sharing.made.fetch_add(1, Ordering::Relaxed);
+        SharedReceives::new(number, (srq, pool), config, reaper)
     }
 }
