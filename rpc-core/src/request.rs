@@ -12,7 +12,7 @@ use crate::context::{self, Cancelled};
 use crate::extensions::{self, Extensions};
 use crate::interceptor::Payload;
 use crate::metadata::{self, MetadataMap};
-use crate::proto::deadlines::deadline_after;
+use crate::proto::deadlines::{deadline_after, expired_before_execution};
 use crate::server::{too_large, too_much_metadata};
 use crate::status::{Executed, Status};
 use crate::transport::pressure::PressureWatch;
@@ -197,6 +197,14 @@ impl<T> Request<T> {
             (_, DeadlineOf::At(due)) => Some(due),
             (received, _) => received.as_ref().map(|received| received.deadline),
         }
+    }
+
+    /// Whether its handler may still be entered.
+    pub(crate) fn check_deadline(&self) -> Result<(), Status> {
+        if self.deadline().is_none_or(|deadline| Instant::now() < deadline) {
+            return Ok(());
+        }
+        Err(expired_before_execution())
     }
 
     /// Values that travel with the request inside this process, from an interceptor to a handler for example.

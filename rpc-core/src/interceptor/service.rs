@@ -106,7 +106,9 @@ struct Unary<S: ?Sized> {
 
 impl<S: Service + ?Sized> Rest for Unary<S> {
     fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome> {
-        let running = request.try_map(Payload::into_whole);
+        // The interceptor may have taken its time.
+        let in_time = request.check_deadline().map(|()| request);
+        let running = in_time.and_then(|request| request.try_map(Payload::into_whole));
         let running = running.map(|request| self.service.call(self.index, request));
         Box::pin(async move { Ok(running?.await?.map(Payload::from)) })
     }
@@ -122,7 +124,8 @@ struct Streams<S: ?Sized> {
 
 impl<S: Service + ?Sized> Rest for Streams<S> {
     fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome> {
-        let running = request.try_map(Payload::into_input);
+        let in_time = request.check_deadline().map(|()| request);
+        let running = in_time.and_then(|request| request.try_map(Payload::into_input));
         let running = running.map(|request| self.service.call_streaming(self.index, request));
         let (reply, handover) = (self.reply, self.handover.clone());
         Box::pin(async move {

@@ -10,12 +10,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::status::{Executed, Status};
+
 /// Stands for timeouts that no clock reaches.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The deadline of a call that may take `timeout`, capped at a year: the number may be a peer's.
 pub fn deadline_after(now: Instant, timeout: Duration) -> Instant {
     now + timeout.min(YEAR)
+}
+
+/// The status of a call whose time was over when its handler was to be entered.
+pub(crate) fn expired_before_execution() -> Status {
+    Status::deadline_exceeded("the deadline passed before the handler was entered")
+        .with_executed(Executed::No)
 }
 
 /// The moment of the next look.

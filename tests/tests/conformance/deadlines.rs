@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
+use verbwire::interceptor::{Interceptor, Next, Outcome, Payload};
 use verbwire::{Code, Executed, Request, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
@@ -28,6 +30,9 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_timeout_beyond_all_clocks_is_allowed),
     case!(settings_beyond_all_clocks_are_allowed).over_a_connection(),
     case!(an_expired_call_leaves_its_slot_to_others).over_a_connection(),
+    case!(a_handler_is_not_entered_late_because_of_an_interceptor)
+        .over_a_connection()
+        .in_real_time(),
 ];
 
 const SHORT: Duration = Duration::from_millis(120);
@@ -198,4 +203,32 @@ async fn an_expired_call_leaves_its_slot_to_others(fixture: Fixture) {
         client.echo(Blob::default()).await.expect("the slot is free");
     }
     desk.witness().until(|log| log.running == 0).await;
+}
+
+/// Keeps its thread until the deadline has passed, so that nobody can stop the call meanwhile, and tells what then came of it.
+struct Blocks(UnboundedSender<Result<(), (Code, Executed)>>);
+
+impl Interceptor for Blocks {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        let deadline = request.deadline().expect("a received request has one");
+        while Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let outcome = next.run(request).await;
+        let told = outcome.as_ref().map(|_| ()).map_err(|why| (why.code(), why.executed()));
+        self.0.send(told).expect("the case waits");
+        outcome
+    }
+}
+
+async fn a_handler_is_not_entered_late_because_of_an_interceptor(fixture: Fixture) {
+    let (tell, mut told) = unbounded_channel();
+    let configure = |builder: verbwire::Builder| builder.intercept(Blocks(tell));
+    let (pair, _serving) = fixture.pair_with(configure).await;
+    pair.witness.open(1);
+    let status = pair.client.gate(ticket(1, SHORT)).await.expect_err("it is blocked");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let outcome = told.recv().await.expect("the server runs");
+    assert_eq!(outcome, Err((Code::DeadlineExceeded, Executed::No)));
+    assert_eq!(pair.witness.log().entries, 0);
 }
