@@ -2,6 +2,7 @@
 //!
 //! * [`Channel`]: where calls go. One plain cloneable type for every transport.
 //! * [`Call`], [`StreamingCall`]: a call that runs; a future.
+//! * [`Session`]: calls that may be repeated, and run once.
 //! * [`Client`]: what generated clients are made of.
 //!
 //! Inside, [`proto::client`](crate::proto::client) holds the rules. `link` joins them to one connection: the
@@ -19,6 +20,7 @@ mod link;
 mod methods;
 mod remote;
 mod replies;
+mod session;
 mod streaming_call;
 mod stub;
 mod table;
@@ -27,6 +29,7 @@ mod turn;
 pub use call::Call;
 pub use cancel::CancelHandle;
 pub use channel::Channel;
+pub use session::{Session, Slot};
 pub use streaming_call::StreamingCall;
 pub use stub::Client;
 pub use turn::Turn;

@@ -37,6 +37,21 @@ impl MethodId {
     pub const NONE: Self = Self(0);
 }
 
+/// Names a session at its server. A random number: who knows it can read the answers of its calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// Names a call over all its attempts: one use of a slot of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlotUse {
+    /// The session.
+    pub session: SessionId,
+    /// Its slot, from 0.
+    pub slot: u32,
+    /// Which use of the slot it is. From 1, and higher for each new call.
+    pub sequence: u64,
+}
+
 /// In what form a side of a call says what it has to say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Form {
@@ -62,6 +77,8 @@ pub enum Head {
         timeout: Duration,
         /// Whether the body is the request, or MESSAGEs bring it.
         form: Form,
+        /// Which call this is an attempt at, where it may be made again. Boxed, so that other heads stay short.
+        slot: Option<Box<SlotUse>>,
     },
     /// Callee to caller: the call is over. The body is the reply, or an encoded status.
     Response {
@@ -121,6 +138,14 @@ pub enum Head {
 }
 
 impl Head {
+    /// The use of a slot that a REQUEST has.
+    pub(crate) fn slot(self) -> Option<Box<SlotUse>> {
+        match self {
+            Self::Request { slot, .. } => slot,
+            _ => None,
+        }
+    }
+
     /// The call that the message is about, unless it is about the connection.
     pub fn call(&self) -> Option<CallId> {
         match self {

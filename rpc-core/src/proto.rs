@@ -10,6 +10,7 @@
 //! * [`stream`]: order, windows and the end of a stream of messages.
 //! * [`client`]: the caller's side of every call on a connection.
 //! * [`server`]: the callee's side.
+//! * [`sessions`]: calls that run once, however often they are repeated.
 
 pub mod calls;
 pub mod client;
@@ -18,4 +19,5 @@ pub mod hello;
 #[cfg(test)]
 mod pair;
 pub mod server;
+pub mod sessions;
 pub mod stream;

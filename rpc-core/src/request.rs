@@ -11,6 +11,7 @@ use crate::client::Turn;
 use crate::context::{self, Cancelled};
 use crate::extensions::{self, Extensions};
 use crate::interceptor::Payload;
+use crate::message::SlotUse;
 use crate::metadata::{self, MetadataMap};
 use crate::proto::deadlines::{deadline_after, expired_before_execution};
 use crate::server::{too_large, too_much_metadata};
@@ -29,6 +30,8 @@ pub struct Request<T> {
     received: Option<Received>,
     /// Boxed, because most requests have none, and all are moved.
     metadata: Option<Box<MetadataMap>>,
+    /// Boxed for the same reason.
+    slot: Option<Box<SlotUse>>,
     /// Boxed for the same reason.
     extensions: Option<Box<Extensions>>,
 }
@@ -123,8 +126,16 @@ impl<T> Request<T> {
         self,
         change: impl FnOnce(T) -> Result<U, E>,
     ) -> Result<Request<U>, E> {
-        let Self { message, timeout, expected_reply, deadline_of, received, metadata, extensions } =
-            self;
+        let Self {
+            message,
+            timeout,
+            expected_reply,
+            deadline_of,
+            received,
+            metadata,
+            slot,
+            extensions,
+        } = self;
         Ok(Request {
             message: change(message)?,
             timeout,
@@ -132,6 +143,7 @@ impl<T> Request<T> {
             deadline_of,
             received,
             metadata,
+            slot,
             extensions,
         })
     }
@@ -168,6 +180,23 @@ impl<T> Request<T> {
     /// The length of the reply, if one was set.
     pub fn expected_reply(&self) -> Option<u64> {
         self.expected_reply
+    }
+
+    /// Makes this an attempt at the call that has this use of a slot, see [`Session`](crate::client::Session): of all
+    /// attempts at it one runs, and the others have its answer. Only for calls without streams, to a server with
+    /// [`Sessions`](crate::server::Sessions), which else refuses them.
+    pub fn set_slot(&mut self, slot: SlotUse) {
+        self.slot = Some(Box::new(slot));
+    }
+
+    /// The use of a slot that the call has.
+    pub fn slot(&self) -> Option<SlotUse> {
+        self.slot.as_deref().copied()
+    }
+
+    /// A received request has the slot that its head says.
+    pub(crate) fn receive_slot(&mut self, slot: Option<Box<SlotUse>>) {
+        self.slot = slot;
     }
 
     /// Gives the call a turn that was waited for: see [`Channel::turn`](crate::Channel::turn). On another connection
@@ -287,6 +316,7 @@ impl<T> Request<T> {
             deadline_of: DeadlineOf::default(),
             received,
             metadata,
+            slot: None,
             extensions: None,
         }
     }
@@ -333,6 +363,7 @@ impl Request<Payload> {
             deadline_of: self.deadline_of,
             received: self.received.clone(),
             metadata: self.metadata.clone(),
+            slot: self.slot.clone(),
             extensions: None,
         })
     }
@@ -348,7 +379,7 @@ impl std::fmt::Debug for Origin {
 }
 
 /// A reply with what is said about it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Response<T> {
     message: T,
     /// Boxed, because most replies have none, and all are moved.

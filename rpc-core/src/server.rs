@@ -2,6 +2,7 @@
 //!
 //! * [`Server`]: collects services and settings, binds, serves.
 //! * [`Bound`]: a server that listens.
+//! * [`Sessions`]: what is kept so that calls that are repeated run once.
 //! * [`LoadLimits`]: what runs at a time; [`Fallback`]: what answers the rest; [`Placing`]: where long payloads land.
 //!
 //! Inside, [`proto::server`](crate::proto::server) holds the rules. One task per connection, its `driver`,
@@ -20,6 +21,7 @@ mod outbox;
 mod placing;
 mod router;
 mod serving;
+mod sessions;
 mod size;
 mod streaming;
 mod workers;
@@ -29,6 +31,9 @@ pub use fallback::Fallback;
 pub use limited::{Limited, LoadLimits};
 pub use placing::{Landing, LongRequest, Placing};
 pub use serving::Bound;
+pub use sessions::Sessions;
+
+pub use crate::proto::sessions::SessionLimits;
 
 pub(crate) use handler::Handler;
 pub(crate) use size::{too_large, too_much_metadata};

@@ -235,7 +235,14 @@ pub fn message(head: &Head, body: &[u8]) -> Vec<u8> {
 /// A REQUEST for a method by its path, which is not given a number.
 pub fn request(call: CallId, path: &str, timeout: Duration, body: &[u8]) -> Vec<u8> {
     let path = Some(path.to_owned().into());
-    let head = Head::Request { call, method: MethodId::NONE, path, timeout, form: Form::Whole };
+    let head = Head::Request {
+        call,
+        method: MethodId::NONE,
+        path,
+        timeout,
+        form: Form::Whole,
+        slot: None,
+    };
     message(&head, body)
 }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use verbwire::{Code, Executed, Request, Response, Server, Status};
 use verbwire_core::Body;
 use verbwire_core::codec::{Codec, Prost};
-use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId};
+use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId, SessionId, SlotUse};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::metadata::Block;
@@ -58,6 +58,7 @@ fn encoded() -> BTreeMap<&'static str, Bytes> {
         ("request-stream", frame(&stream_request(), Body::new())),
         ("message", frame(&Head::Message { call: OTHER, number: 1 }, say_hello())),
         ("end", frame(&Head::End { call: OTHER, messages: 2 }, Body::new())),
+        ("request-slot", frame(&repeatable(), say_hello())),
         ("window", frame(&Head::Window { call: OTHER, granted: 262_286 }, Body::new())),
         ("headers", frame(&Head::Headers { call: OTHER }, Body::new())),
         ("response-stream", frame(&stream_response(), Body::new())),
@@ -100,12 +101,20 @@ fn request(call: CallId, path: PathOf) -> Head {
         },
         timeout: Duration::from_secs(10),
         form: Form::Whole,
+        slot: None,
     }
 }
 
 fn stream_request() -> Head {
     let (call, method, timeout) = (OTHER, MethodId(1), Duration::from_secs(10));
-    Head::Request { call, method, path: None, timeout, form: Form::Stream }
+    Head::Request { call, method, path: None, timeout, form: Form::Stream, slot: None }
+}
+
+fn repeatable() -> Head {
+    let (call, method, timeout) = (OTHER, MethodId(1), Duration::from_secs(10));
+    let this = SlotUse { session: SessionId(0x0123_4567_89ab_cdef), slot: 2, sequence: 9 };
+    let (form, slot) = (Form::Whole, Some(Box::new(this)));
+    Head::Request { call, method, path: None, timeout, form, slot }
 }
 
 fn stream_response() -> Head {

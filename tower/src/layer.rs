@@ -20,9 +20,10 @@ use crate::request::TowerRequest;
 ///
 /// # Errors of calls
 ///
-/// A [`Status`](verbwire_core::Status) that passes through stays what it is, also where a layer wrapped it. Of tower's own errors, a timeout
-/// becomes `DeadlineExceeded`, a call that was shed `ResourceExhausted`, a buffer that is gone `Unavailable`; any
-/// other error becomes `Unknown`. The error is the status's `source`. `executed` is always that of the call itself.
+/// A [`Status`](verbwire_core::Status) that passes through stays what it is, also where a layer wrapped it. Of tower's
+/// own errors, a timeout becomes `DeadlineExceeded`, a call that was shed `ResourceExhausted`, a buffer that is gone
+/// `Unavailable`; any other error becomes `Unknown`. The error is the status's `source`. `executed` is always that of
+/// the call itself.
 ///
 /// # Panics
 ///

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::time::{Instant, timeout_at};
+use verbwire_core::wire::head::MAX_HEAD;
 use verbwire_core::wire::hello::PREFIX_LEN;
-use verbwire_core::wire::{HEADER_LEN, Hello, WireError};
+use verbwire_core::wire::{Hello, WireError};
 use verbwire_core::{Error, ErrorKind};
 
 use crate::config::{EAGER, RdmaConfig, STANDING};
@@ -17,8 +18,6 @@ use crate::endpoint::Endpoint;
 use crate::error;
 use crate::proto::credit::Windows;
 use crate::work::Completed;
-use verbwire_core::wire::head::MAX_PATH;
-use verbwire_core::wire::tlv::TLV_HEADER_LEN;
 
 /// Which side says HELLO first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +50,7 @@ pub(crate) fn announce(
 
 /// Metadata that a frame of `len` bytes has room for beside a header and the longest path.
 fn metadata_beside(len: u32) -> u32 {
-    const HEAD: usize = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH;
-    len.saturating_sub(u32::try_from(HEAD).expect("a few hundred bytes"))
+    len.saturating_sub(u32::try_from(MAX_HEAD).expect("a few hundred bytes"))
 }
 
 /// Exchanges HELLO on a connection that stands; returns the peer's, with no more metadata than this side's own
@@ -192,7 +190,7 @@ mod tests {
     fn the_longest_head_fits_a_frame() {
         let limits = Hello { max_metadata_size: u32::MAX, ..Hello::default() };
         let hello = announce_all(limits);
-        let head = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + hello.max_metadata_size as usize;
+        let head = MAX_HEAD + hello.max_metadata_size as usize;
         assert_eq!(head, hello.receive_len as usize);
     }
 }

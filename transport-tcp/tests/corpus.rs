@@ -40,6 +40,7 @@ fn first_request() -> Vec<u8> {
         path: Some("/helloworld.Greeter/SayHello".into()),
         timeout: std::time::Duration::from_secs(1),
         form: Form::Whole,
+        slot: None,
     };
     let mut header = head::header(&head);
     let metadata = b"\x04\0\x02\0\0\0langde\x07\0\x01\0\0\0sum-bin\xff";

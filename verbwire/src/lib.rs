@@ -33,12 +33,14 @@ mod transports;
 
 pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
+pub use verbwire_core::client::{Session, Slot};
 pub use verbwire_core::config;
 pub use verbwire_core::error_details;
 pub use verbwire_core::interceptor;
+pub use verbwire_core::message::{SessionId, SlotUse};
 pub use verbwire_core::metadata;
 pub use verbwire_core::server::{
-    Bound, Fallback, Landing, Limited, LoadLimits, LongRequest, Placing,
+    Bound, Fallback, Landing, Limited, LoadLimits, LongRequest, Placing, SessionLimits, Sessions,
 };
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbwire_core::config::Random;
 use verbwire_core::interceptor::Interceptor;
-use verbwire_core::server::{Bound, Fallback, LoadLimits, Placing};
+use verbwire_core::server::{Bound, Fallback, LoadLimits, Placing, Sessions};
 use verbwire_core::service::Service;
 use verbwire_core::{Error, Target};
 
@@ -48,6 +48,12 @@ impl Builder {
     /// unless this is set.
     pub fn place_payloads(self, placing: impl Placing) -> Self {
         Self(self.0.place_payloads(placing))
+    }
+
+    /// Runs calls with slots once, however often they are repeated; see [`Session`](crate::Session). Without sessions,
+    /// the server refuses such calls.
+    pub fn sessions(self, sessions: &Sessions) -> Self {
+        Self(self.0.sessions(sessions))
     }
 
     /// Bounds what all services of the server run at a time, over all connections. No bounds. For one service alone

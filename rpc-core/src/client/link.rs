@@ -18,7 +18,7 @@ use super::table::Table;
 use super::turn::Turn;
 use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
-use crate::message::{CallId, Form, Head, Message, MethodId};
+use crate::message::{CallId, Form, Head, Message, MethodId, SlotUse};
 use crate::proto::client::{Outcome, PathNeeded, Reply, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
 use crate::proto::stream::{CallStreams, RecvStream, SendStream, StreamWindows};
@@ -66,6 +66,8 @@ pub(super) struct Unsent {
     pub(super) expected_reply: Option<u64>,
     /// Boxed, so that calls without any stay short.
     pub(super) streams: Option<Box<NewStreams>>,
+    /// See [`Head::Request`].
+    pub(super) slot: Option<Box<SlotUse>>,
     /// Taken before.
     pub(super) turn: Option<Turn>,
 }
@@ -267,8 +269,17 @@ impl Shared {
         unsent: Unsent,
         waker: &Waker,
     ) -> Result<CallId, NotStarted> {
-        let Unsent { method, path, body, metadata, deadline, expected_reply, streams, turn: _ } =
-            unsent;
+        let Unsent {
+            method,
+            path,
+            body,
+            metadata,
+            deadline,
+            expected_reply,
+            streams,
+            slot,
+            turn: _,
+        } = unsent;
         let timeout = deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
             return Err(NotStarted::Failed(expired_before_sending()));
@@ -290,6 +301,7 @@ impl Shared {
             path: (begun.path == PathNeeded::Yes).then_some(path.into()),
             timeout,
             form: streams.as_ref().map_or(Form::Whole, |new| new.request_form()),
+            slot,
         };
         let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
         let hints = SendHints::flush(flush).expecting(expected_reply);
@@ -308,6 +320,7 @@ impl Shared {
                 self.table.with(|calls| calls.handle_not_sent(call));
                 Err(match error {
                     SendError::Full(outgoing) => NotStarted::Wait(Box::new(Unsent {
+                        slot: outgoing.message.head.slot(),
                         method,
                         path,
                         body: outgoing.message.body,

@@ -138,6 +138,7 @@ impl Client {
             deadline: request.due(link.default_timeout()),
             expected_reply: request.expected_reply().or(descriptor.expected_reply_size),
             streams,
+            slot: request.slot().map(Box::new),
             turn: request.take_turn(),
         };
         Ok(RemoteCall::new(Arc::clone(link), unsent))
@@ -150,6 +151,7 @@ impl Client {
         request: &mut Request<Req>,
         body: Body,
     ) -> Result<Kind, Status> {
+        refuse_slot(request, "a service in this process, which keeps no sessions")?;
         self.check_offered(service, method)?;
         let deadline = request.due(IN_PROCESS_TIMEOUT);
         let (service, metadata) = (Arc::clone(service), request.take_metadata());
@@ -177,6 +179,15 @@ fn numbers(channel: &Channel, service: &'static ServiceDescriptor) -> ServiceNum
         Way::Intercepted(layer) => numbers(&layer.channel, service),
         Way::InProcess(_) => ServiceNumbers::None,
     }
+}
+
+/// Refuses a slot where the call would run each time that it is repeated.
+fn refuse_slot<T>(request: &Request<T>, what: &str) -> Result<(), Status> {
+    if request.slot().is_none() {
+        return Ok(());
+    }
+    let message = format!("a slot means nothing to {what}; make the call without one");
+    Err(Status::invalid_argument(message).with_executed(Executed::No))
 }
 
 fn check_path(path: &str) -> Result<(), Status> {

@@ -9,6 +9,7 @@ use super::limited::LoadLimits;
 use super::placing::{Placer, Placing};
 use super::router::Router;
 use super::serving::{Bound, Listening, Shared};
+use super::sessions::Sessions;
 use crate::config::{Random, ServerConfig};
 use crate::error::{Error, ErrorKind};
 use crate::interceptor::Interceptor;
@@ -70,6 +71,13 @@ impl Builder {
     /// the transport unless this is set.
     pub fn place_payloads(mut self, placing: impl Placing) -> Self {
         self.placer = Placer::new(placing);
+        self
+    }
+
+    /// Runs calls with slots once, however often they are repeated; see [`Session`](crate::client::Session). Without
+    /// sessions, the server refuses such calls.
+    pub fn sessions(mut self, sessions: &Sessions) -> Self {
+        self.layers.keep(sessions);
         self
     }
 

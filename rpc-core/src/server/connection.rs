@@ -11,7 +11,7 @@ use super::intake::Intake;
 use super::router::Route;
 use super::workers::Workers;
 use crate::buf::Body;
-use crate::message::{CallId, Head, Message};
+use crate::message::{CallId, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
 use crate::proto::server::{Answer, Entry};
 use crate::request::{ConnectionOrigin, Origin, Received, Request, Response};
@@ -35,17 +35,25 @@ pub(super) struct Job {
     pub(super) deadline: Instant,
     pub(super) body: Body,
     pub(super) metadata: Option<Box<MetadataMap>>,
+    pub(super) slot: Option<Box<SlotUse>>,
 }
 
 impl Peer {
     /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
     pub(super) async fn run(&self, job: Job) {
-        let Job { call, route, deadline, body, metadata } = job;
+        let Job { call, route, deadline, body, metadata, slot } = job;
         if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;
         }
+        if let Some(slot) = &slot
+            && let Err(status) = self.intake.check_slot(slot)
+        {
+            return self.answer(call, Err(status)).await;
+        }
         let origin = Origin::Connection(Arc::clone(&self.origin));
-        let request = Request::received(body, Received { deadline, origin }, metadata);
+        let received = Received { deadline, origin };
+        let mut request = Request::received(body, received, metadata);
+        request.receive_slot(slot);
         let mut handler = Handler::enter(&*route.service, route.index, request, deadline);
         let outcome = poll_fn(|cx| handler.poll(cx)).await;
         drop(handler);

@@ -20,7 +20,7 @@ use super::workers::Workers;
 use crate::alarm::Alarm;
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
-use crate::message::{CallId, Form, GoAway, Head, Message};
+use crate::message::{CallId, Form, GoAway, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
 use crate::proto::server::{Admitted, Refusal, Stopped};
 use crate::status::Status;
@@ -134,7 +134,8 @@ impl Driver {
             Head::Request { call, form, .. } => match self.peer.intake.admit(now, &head) {
                 Ok(admitted) => {
                     let metadata = request_metadata(metadata)?;
-                    self.start(admitted, Said { call, body, metadata }, cx);
+                    let slot = head.slot();
+                    self.start(admitted, Said { call, body, metadata, slot }, cx);
                     Ok(())
                 }
                 Err(refused) => {
@@ -175,12 +176,12 @@ impl Driver {
         cx: &mut Context<'_>,
     ) {
         let Admitted { route, deadline, superseded, .. } = admitted;
-        let Said { call, body, metadata } = said;
+        let Said { call, body, metadata, slot } = said;
         superseded.into_iter().for_each(|handle| handle.abort());
         let method = route.method();
         let has_streams = method.has_streams();
         let inline_safe = method.inline_safe;
-        let job = Job { call, route, deadline, body, metadata };
+        let job = Job { call, route, deadline, body, metadata, slot };
         let peer = Arc::clone(&self.peer);
         if has_streams {
             self.streams = Streams::Some;
@@ -293,6 +294,7 @@ struct Said {
     call: CallId,
     body: Body,
     metadata: Option<Box<MetadataMap>>,
+    slot: Option<Box<SlotUse>>,
 }
 
 /// What a REQUEST says besides its message; a block that does not decode, or has trailers, is a violation.

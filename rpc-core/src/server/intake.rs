@@ -14,8 +14,9 @@ use super::placing::{Landing, LongRequest, Placer};
 use super::router::{Route, Router};
 use super::size::Size;
 use crate::config::Limits;
-use crate::message::{CallId, Head};
+use crate::message::{CallId, Head, SlotUse};
 use crate::proto::server::{Admitted, Announcement, Refusal, ServerCalls, Wanted};
+use crate::proto::sessions::no_sessions;
 use crate::proto::stream::StreamWindows;
 use crate::status::{Executed, Status};
 use crate::transport::{Announced, Placement, PlacementHook};
@@ -76,6 +77,11 @@ impl Intake {
         self.with_calls(|calls| {
             calls.admit(now, announcement, timeout, |path| self.router.resolve(path))
         })
+    }
+
+    /// Refuses a call with a slot where nothing is kept that would keep it from running twice.
+    pub(super) fn check_slot(&self, slot: &SlotUse) -> Result<(), Status> {
+        if self.router.has_sessions() { Ok(()) } else { Err(no_sessions(slot.session)) }
     }
 
     /// What was decided since the last time.
@@ -149,7 +155,7 @@ impl PlacementHook for Intake {
 /// What a REQUEST asks; any other head is none that a client sends with a body.
 fn announcement(head: &Head) -> Result<(Announcement<'_>, std::time::Duration), Refusal> {
     match head {
-        Head::Request { call, method, path, timeout, form } => {
+        Head::Request { call, method, path, timeout, form, slot: _ } => {
             let path = path.as_deref();
             Ok((Announcement { call: *call, method: *method, path, form: *form }, *timeout))
         }

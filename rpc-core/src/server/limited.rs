@@ -14,7 +14,7 @@ use crate::service::{
     StreamOutput,
 };
 
-pub(super) use gate::Gate;
+pub(super) use gate::{Gate, Held};
 use streams::{Admitted, Holding};
 
 /// When callers who were turned away may try again, unless that is set: long enough for most calls to end.
@@ -124,9 +124,14 @@ impl<S: Service + ?Sized> Service for Limited<S> {
         })
     }
 
-    fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {
+    fn call(&self, method: usize, mut request: Request<Body>) -> HandlerFuture {
         match self.gate.enter(request.get_ref().len()) {
             Ok(held) => {
+                let held = Arc::new(held);
+                if request.slot().is_some() {
+                    // Such a call goes on when this one is dropped.
+                    request.extensions_mut().insert(Arc::clone(&held));
+                }
                 let running = self.service.call(method, request);
                 Box::pin(async move {
                     let _held = held;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::fallback::{At, Fallback};
 use super::layers::Layers;
+use super::sessions::Opening;
 use crate::error::{Error, ErrorKind};
 use crate::proto::server::{Shape, Streaming};
 use crate::service::{MethodDescriptor, Service};
@@ -33,13 +34,16 @@ impl Router {
     ///
     /// There is no service, two have the same name, or a path is longer than the wire format carries.
     pub(super) fn new(
-        services: Vec<Arc<dyn Service>>,
+        mut services: Vec<Arc<dyn Service>>,
         layers: Layers,
         fallback: Option<Arc<dyn Fallback>>,
     ) -> Result<Self, Error> {
         if services.is_empty() && fallback.is_none() {
             let message = "a server without services answers nothing: call add_service first";
             return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        if let Some(sessions) = layers.sessions() {
+            services.push(Arc::new(Opening(sessions.clone())));
         }
         let mut router = Self { layers, fallback, ..Self::default() };
         let mut names = BTreeSet::new();
@@ -71,6 +75,11 @@ impl Router {
             return invalid(format!("two services have the method path {}", method.path));
         }
         Ok(())
+    }
+
+    /// Whether calls with slots run once here.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.layers.sessions().is_some()
     }
 
     /// The method at `path`.

@@ -14,7 +14,7 @@ use crate::proto::server::Entry;
 use crate::proto::stream::Over;
 use crate::request::{Origin, Received, Request, Response};
 use crate::service::{StreamInput, StreamOutput};
-use crate::status::Status;
+use crate::status::{Executed, Status};
 use crate::streaming::{Fed, Messages, Outlet, WindowPost, feed, send};
 use crate::transport::{Connection, Flush};
 use crate::wire::metadata::Block;
@@ -22,9 +22,12 @@ use crate::wire::metadata::Block;
 impl Peer {
     /// Runs a call that has streams, to the end of its replies.
     pub(super) async fn run_streaming(self: Arc<Self>, job: Job) {
-        let Job { call, route, deadline, body, metadata } = job;
+        let Job { call, route, deadline, body, metadata, slot } = job;
         if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;
+        }
+        if slot.is_some() {
+            return self.answer(call, Err(no_slots_for_streams())).await;
         }
         let input = match route.method().request {
             Form::Whole => StreamInput::Whole(body),
@@ -80,6 +83,11 @@ impl Peer {
             streams.wakers().for_each(|waker| waker.wake());
         }
     }
+}
+
+fn no_slots_for_streams() -> Status {
+    let message = "a call of a method that has streams cannot have a slot: it is not repeated";
+    Status::invalid_argument(message).with_executed(Executed::No)
 }
 
 /// The replies of a call.

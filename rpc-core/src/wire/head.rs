@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::BufMut;
 
 use super::WireError;
+use super::header::HEADER_LEN;
 use super::header::{Flags, Header, Kind};
-use super::tlv::{MANDATORY, METHOD_PATH, Tlv, Tlvs, is_of_transport};
-use crate::message::{CallId, Form, GoAway, Head, MethodId};
+use super::tlv::{MANDATORY, METHOD_PATH, SLOT, TLV_HEADER_LEN, Tlv, Tlvs, is_of_transport};
+use crate::message::{CallId, Form, GoAway, Head, MethodId, SessionId, SlotUse};
 use crate::status::{Code, Executed};
 
 /// The call id of frames that are about no call.
@@ -17,10 +18,21 @@ const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
 /// Longest method path that is sent or accepted, in bytes.
 pub const MAX_PATH: usize = 1024;
 
+/// Bytes of a use of a slot.
+const SLOT_LEN: usize = 20;
+
+/// Bytes of its TLV.
+const SLOT_TLV_LEN: u16 = 24;
+
+const _: () = assert!(SLOT_TLV_LEN as usize == TLV_HEADER_LEN + SLOT_LEN);
+
+/// Longest header with the TLVs of the core, in bytes.
+pub const MAX_HEAD: usize = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + SLOT_TLV_LEN as usize;
+
 /// The header of a message with this head; lengths of metadata and body are left zero.
 pub fn header(head: &Head) -> Header {
     match head {
-        Head::Request { call, method, timeout, form, path: _ } => Header {
+        Head::Request { call, method, timeout, form, path: _, slot: _ } => Header {
             flags: form_flags(*form),
             method: method.0,
             time_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
@@ -56,15 +68,22 @@ pub fn header(head: &Head) -> Header {
 /// Bytes of the TLVs that [`header`] counts.
 pub fn tlv_len(head: &Head) -> u16 {
     match head {
-        Head::Request { path: Some(path), .. } => path_tlv_len(path),
+        Head::Request { path, slot, .. } => {
+            let slot = slot.as_ref().map_or(0, |_| SLOT_TLV_LEN);
+            path.as_deref().map_or(0, path_tlv_len) + slot
+        }
         _ => 0,
     }
 }
 
 /// Appends the TLVs that [`header`] counted.
 pub fn encode_tlvs(head: &Head, out: &mut impl BufMut) {
-    if let Head::Request { path: Some(path), .. } = head {
+    let Head::Request { path, slot, .. } = head else { return };
+    if let Some(path) = path {
         Tlv { kind: METHOD_PATH, value: path.as_bytes() }.encode(out);
+    }
+    if let Some(slot) = slot {
+        Tlv { kind: SLOT, value: &slot_value(slot) }.encode(out);
     }
 }
 
@@ -74,7 +93,7 @@ pub fn encode_tlvs(head: &Head, out: &mut impl BufMut) {
 ///
 /// A frame of the transport, a malformed or unknown mandatory TLV, a field out of range.
 pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
-    decode_with(header, method_path(tlvs, |_| false)?)
+    decode_with(header, known_tlvs(tlvs, |_| false)?)
 }
 
 /// The same for a transport that has TLVs of its own and looks at them itself.
@@ -83,18 +102,19 @@ pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
 ///
 /// As for [`decode`].
 pub fn decode_beside_transport(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
-    decode_with(header, method_path(tlvs, is_of_transport)?)
+    decode_with(header, known_tlvs(tlvs, is_of_transport)?)
 }
 
-fn decode_with(header: &Header, path: Option<&str>) -> Result<Head, WireError> {
+fn decode_with(header: &Header, known: Known<'_>) -> Result<Head, WireError> {
     let call = header.call;
     Ok(match header.kind {
         Kind::Request => Head::Request {
             call,
             method: MethodId(header.method),
-            path: path.map(|path| Cow::Owned(path.to_owned())),
+            path: known.path.map(|path| Cow::Owned(path.to_owned())),
             timeout: Duration::from_micros(header.time_us),
             form: form(header.flags),
+            slot: known.slot.map(Box::new),
         },
         Kind::Response => Head::Response {
             call,
@@ -123,19 +143,49 @@ fn decode_with(header: &Header, path: Option<&str>) -> Result<Head, WireError> {
     })
 }
 
-/// Walks the TLVs once: the only one this version knows is the path, but all must be well-formed.
-fn method_path(tlvs: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Option<&str>, WireError> {
-    let mut path = None;
+/// What the TLVs say that this version knows.
+#[derive(Default)]
+struct Known<'a> {
+    path: Option<&'a str>,
+    slot: Option<SlotUse>,
+}
+
+/// Walks the TLVs once: all must be well-formed.
+fn known_tlvs(tlvs: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Known<'_>, WireError> {
+    let mut known = Known::default();
     for tlv in Tlvs::new(tlvs) {
         let tlv = tlv?;
-        if tlv.kind == METHOD_PATH {
-            let text = std::str::from_utf8(tlv.value).ok().filter(|text| text.len() <= MAX_PATH);
-            path = Some(text.ok_or(WireError::TlvValue(METHOD_PATH))?);
-        } else if tlv.kind & MANDATORY != 0 && !is_known(tlv.kind) {
-            return Err(WireError::MandatoryTlv(tlv.kind));
+        match tlv.kind {
+            METHOD_PATH => {
+                let text = std::str::from_utf8(tlv.value).ok();
+                let text = text.filter(|text| text.len() <= MAX_PATH);
+                known.path = Some(text.ok_or(WireError::TlvValue(METHOD_PATH))?);
+            }
+            SLOT => known.slot = Some(slot_use(tlv.value).ok_or(WireError::TlvValue(SLOT))?),
+            other if other & MANDATORY != 0 && !is_known(other) => {
+                return Err(WireError::MandatoryTlv(other));
+            }
+            _ => {}
         }
     }
-    Ok(path)
+    Ok(known)
+}
+
+fn slot_value(this: &SlotUse) -> [u8; SLOT_LEN] {
+    let mut value = [0; SLOT_LEN];
+    value[..8].copy_from_slice(&this.session.0.to_le_bytes());
+    value[8..16].copy_from_slice(&this.sequence.to_le_bytes());
+    value[16..].copy_from_slice(&this.slot.to_le_bytes());
+    value
+}
+
+fn slot_use(value: &[u8]) -> Option<SlotUse> {
+    let (session, rest) = value.split_first_chunk()?;
+    let (sequence, rest) = rest.split_first_chunk()?;
+    let session = SessionId(u64::from_le_bytes(*session));
+    let sequence = u64::from_le_bytes(*sequence);
+    let slot = u32::from_le_bytes(rest.try_into().ok()?);
+    Some(SlotUse { session, slot, sequence })
 }
 
 fn path_tlv_len(path: &str) -> u16 {
@@ -228,14 +278,19 @@ mod tests {
         let code = prop::sample::select(Code::ALL.to_vec());
         let form = prop::sample::select(vec![Form::Whole, Form::Stream]);
         let path = prop::option::of("/[a-z.]{0,40}/[A-Z]{1,9}");
+        let slot = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(id, slot, sequence)| {
+            Box::new(SlotUse { session: SessionId(id), slot, sequence })
+        });
+        let slot = prop::option::of(slot);
         prop_oneof![
-            (call.clone(), any::<u32>(), path, any::<u64>(), form).prop_map(
-                |(call, method, path, time_us, form)| Head::Request {
+            (call.clone(), any::<u32>(), path, any::<u64>(), form, slot).prop_map(
+                |(call, method, path, time_us, form, slot)| Head::Request {
                     call,
                     method: MethodId(method),
                     path: path.map(Cow::Owned),
                     timeout: Duration::from_micros(time_us),
                     form,
+                    slot,
                 }
             ),
             (call.clone(), code, executed.clone(), any::<Option<u32>>()).prop_map(
@@ -268,7 +323,7 @@ mod tests {
             tail in prop::array::uniform8(any::<u8>()),
             tlvs in prop::collection::vec(any::<u8>(), 0..64),
         ) {
-            let mut all = [0; super::super::HEADER_LEN];
+            let mut all = [0; HEADER_LEN];
             all[..32].copy_from_slice(&bytes);
             all[32..].copy_from_slice(&tail);
             if let Ok(header) = Header::decode(&all) {
@@ -303,6 +358,16 @@ mod tests {
         for kind in [MANDATORY | 0x1fff, MANDATORY | 0x4000] {
             let head = decode_beside_transport(&cancel, &block(kind));
             assert_eq!(head, Err(WireError::MandatoryTlv(kind)));
+        }
+    }
+
+    #[test]
+    fn a_use_of_a_slot_of_another_length_is_refused() {
+        let request = Header::new(Kind::Request, NO_CALL);
+        for len in [0, SLOT_LEN - 1, SLOT_LEN + 1] {
+            let mut tlvs = Vec::new();
+            Tlv { kind: SLOT, value: &[1; SLOT_LEN + 1][..len] }.encode(&mut tlvs);
+            assert_eq!(decode(&request, &tlvs), Err(WireError::TlvValue(SLOT)));
         }
     }
 

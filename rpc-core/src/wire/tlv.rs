@@ -21,6 +21,9 @@ pub const MANDATORY: u16 = 0x8000;
 /// REQUEST: the method's path in UTF-8, which defines the header's method number where that is not 0.
 pub const METHOD_PATH: u16 = MANDATORY | 0x0001;
 
+/// REQUEST: the use of a slot that the call has, so that it runs once.
+pub const SLOT: u16 = MANDATORY | 0x0002;
+
 /// Over RDMA: the number of an RTS. A head with it asks for memory to write its body to.
 pub const RTS: u16 = MANDATORY | 0x2001;
 

@@ -13,6 +13,7 @@ mod overload;
 mod panics;
 mod peer_loss;
 mod runtimes;
+mod sessions;
 mod shutdown;
 mod sizes;
 mod statuses;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         shutdown::CASES,
         peer_loss::CASES,
         runtimes::CASES,
+        sessions::CASES,
         streams::CASES,
         stream_ends::CASES,
         stream_layers::CASES,

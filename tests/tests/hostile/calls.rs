@@ -31,7 +31,14 @@ fn numbered(slot: u32, method: u32, path: Option<&str>) -> Vec<u8> {
     let path = path.map(|path| path.to_owned().into());
     let method = MethodId(method);
     message(
-        &Head::Request { call: call(slot), method, path, timeout: PLENTY, form: Form::Whole },
+        &Head::Request {
+            call: call(slot),
+            method,
+            path,
+            timeout: PLENTY,
+            form: Form::Whole,
+            slot: None,
+        },
         b"",
     )
 }

@@ -24,7 +24,8 @@ pub(crate) const COLLECT: &str = "/conformance.Conformance/Collect";
 /// A REQUEST whose request is a stream.
 pub(crate) fn open(id: CallId, path: &str) -> Vec<u8> {
     let (method, path) = (MethodId::NONE, Some(path.to_owned().into()));
-    let head = Head::Request { call: id, method, path, timeout: PLENTY, form: Form::Stream };
+    let head =
+        Head::Request { call: id, method, path, timeout: PLENTY, form: Form::Stream, slot: None };
     message(&head, b"")
 }
 

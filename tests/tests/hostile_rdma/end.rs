@@ -53,6 +53,7 @@ pub(crate) fn request(slot: u32, body: impl Into<Body>) -> Message {
         // Longer than a case takes: a long body that comes later is thrown away.
         timeout: Duration::from_secs(3600),
         form: Form::Whole,
+        slot: None,
     };
     Message::with_body(head, body.into())
 }

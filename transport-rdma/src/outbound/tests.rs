@@ -81,6 +81,7 @@ fn request(slot: u32, len: usize) -> Message {
         path: None,
         timeout: Duration::from_secs(1),
         form: Form::Whole,
+        slot: None,
     };
     Message::with_body(head, Body::from(Bytes::from(vec![7; len])))
 }

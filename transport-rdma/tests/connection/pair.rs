@@ -175,6 +175,7 @@ pub(crate) fn request(slot: u32, body: Bytes) -> Message {
         // Not before a test has ended: a body that comes later than that is thrown away.
         timeout: Duration::from_secs(3600),
         form: Form::Whole,
+        slot: None,
     };
     Message::with_body(head, Body::from(body))
 }

@@ -88,6 +88,7 @@ fn request(slot: u32, body: Bytes) -> Message {
         // Longer than a test takes: a long body that comes later is thrown away.
         timeout: Duration::from_secs(600),
         form: Form::Whole,
+        slot: None,
     };
     Message::with_body(head, Body::from(body))
 }

@@ -98,6 +98,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
                         path: path.map(Cow::Owned),
                         timeout: Duration::from_micros(7),
                         form: Form::Whole,
+                        slot: None,
                     },
                 };
                 let body: Vec<u8> = (0..=250).cycle().skip(slot as usize).take(len).collect();

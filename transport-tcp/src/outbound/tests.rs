@@ -32,6 +32,7 @@ fn request(slot: u32, len: usize) -> Outgoing {
         path: None,
         timeout: std::time::Duration::from_secs(1),
         form: Form::Whole,
+        slot: None,
     };
     Outgoing {
         message: Message::with_body(head, Body::from(Bytes::from(vec![0; len]))),

@@ -160,6 +160,7 @@ pub(crate) fn request(slot: u32, body: Bytes) -> Message {
         path: None,
         timeout: Duration::from_secs(1),
         form: Form::Whole,
+        slot: None,
     };
     Message::with_body(head, Body::from(body))
 }

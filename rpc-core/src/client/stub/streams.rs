@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_core::Stream;
 
-use super::Client;
+use super::{Client, refuse_slot};
 use crate::buf::Body;
 use crate::client::call::{self, Call};
 use crate::client::cancel::Flag;
@@ -146,6 +146,7 @@ impl Client {
         replies: Form,
     ) -> Result<RemoteCall, Status> {
         let (mut options, input) = request.split();
+        refuse_slot(&options, "a method that has streams")?;
         let (body, requests) = match input {
             StreamInput::Whole(body) => (body, None),
             StreamInput::Stream(requests) => {
@@ -166,6 +167,7 @@ impl Client {
     ) -> Result<InProcessStreaming, Status> {
         self.check_offered(service, method)?;
         let (mut options, input) = request.split();
+        refuse_slot(&options, "a method that has streams")?;
         let deadline = options.due(IN_PROCESS_TIMEOUT);
         let (service, metadata) = (Arc::clone(service), options.take_metadata());
         Ok(InProcessStreaming::new(service, method, input, metadata, deadline))

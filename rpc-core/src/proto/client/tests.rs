@@ -251,6 +251,7 @@ fn messages_that_only_clients_send_are_violations() {
         path: None,
         timeout: Duration::from_secs(1),
         form: crate::message::Form::Whole,
+        slot: None,
     };
     assert!(calls.handle_message(Message::bare(head)).is_err());
 }

@@ -24,7 +24,7 @@ impl Pair {
     pub(super) fn arrive_at_server(&mut self, number: usize) {
         let Some(Message { head, body, .. }) = arrive(&mut self.to_server, number) else { return };
         let woken = match head {
-            Head::Request { call, method, path, timeout, form } => {
+            Head::Request { call, method, path, timeout, form, slot: _ } => {
                 let request = Announcement { call, method, path: path.as_deref(), form };
                 let shape = |path: &str| {
                     let number = PATHS.iter().position(|known| *known == path)?;

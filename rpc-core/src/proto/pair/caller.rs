@@ -49,7 +49,14 @@ impl Pair {
         let call = begun.expect("the connection is open").call;
         self.free -= 1;
         let (path, form) = (Some(PATHS[number].into()), shape.request);
-        self.to_server.push(Message::bare(Head::Request { call, method, path, timeout, form }));
+        self.to_server.push(Message::bare(Head::Request {
+            call,
+            method,
+            path,
+            timeout,
+            form,
+            slot: None,
+        }));
         self.callers.insert(key(call), caller);
     }
 

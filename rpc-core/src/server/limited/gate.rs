@@ -27,7 +27,7 @@ struct Room {
 
 /// What a call holds while it runs.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(in crate::server) struct Held {
     _calls: Option<OwnedSemaphorePermit>,
     _bytes: Option<OwnedSemaphorePermit>,
 }

@@ -1,0 +1,367 @@
+//! Calls that run at most once, however often they are repeated: sessions, their slots, and the answers that are kept.
+//!
+//! ```text
+//!            arrive, a higher sequence         finish
+//!   Idle ───────────────────────────► Running ────────► Done (answer kept, or too long for that)
+//!    ▲                                   │
+//!    └───────────────────────────────────┘ finish, the handler was not entered
+//! ```
+//!
+//! A client opens a session and numbers the calls that it makes in each of the session's slots, one at a time. A repeat has
+//! the numbers of the first attempt, and comes over any connection. So a slot has one call, whose answer is kept until
+//! the next one, and memory is bounded by sessions and slots.
+//!
+//! Owns which of these calls run, and what is kept of them. Runs nothing and keeps no clock: `R` is what waits for a call that
+//! runs, `A` an answer; both are opaque here.
+
+mod refusal;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::message::{SessionId, SlotUse};
+use crate::proto::deadlines::expired_before_execution;
+use crate::status::{Executed, Status};
+
+use refusal::{another_method, not_kept, over, stale, unknown};
+
+pub(crate) use refusal::no_sessions;
+
+/// What is kept for calls that are repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionLimits {
+    /// Sessions at a time. 1024: one per client process and some for those that have gone without a word.
+    pub max_sessions: usize,
+    /// Slots of each session: its calls at a time. 64: a client that writes to storage has seldom more under way.
+    pub slots: u32,
+    /// How long a session without a call is kept. 10 min: longer than any outage after which a client still repeats.
+    pub lease: Duration,
+    /// Longest answer that is kept, message and metadata, in bytes. 64 KiB: what a call that changes something answers
+    /// is short.
+    pub max_kept_answer: usize,
+    /// All answers that are kept, in bytes. 64 MiB.
+    pub max_kept_bytes: usize,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self {
+            max_sessions: 1024,
+            slots: 64,
+            lease: Duration::from_secs(600),
+            max_kept_answer: 64 << 10,
+            max_kept_bytes: 64 << 20,
+        }
+    }
+}
+
+/// All sessions of a server.
+#[derive(Debug)]
+pub struct SessionTable<R, A> {
+    limits: SessionLimits,
+    epoch: u64,
+    sessions: BTreeMap<SessionId, Session<R, A>>,
+    kept_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Session<R, A> {
+    epoch: u64,
+    last_used: Instant,
+    slots: BTreeMap<u32, Slot<R, A>>,
+}
+
+#[derive(Debug)]
+struct Slot<R, A> {
+    sequence: u64,
+    method: &'static str,
+    state: State<R, A>,
+}
+
+#[derive(Debug)]
+enum State<R, A> {
+    /// The handler was never entered.
+    Idle,
+    Running(R),
+    Done(Kept<A>),
+}
+
+/// What is left of a call that has ended.
+#[derive(Debug)]
+enum Kept<A> {
+    Answer {
+        answer: A,
+        len: usize,
+    },
+    /// It has this length.
+    TooLong(usize),
+}
+
+/// A session that was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// Its name.
+    pub session: SessionId,
+    /// Its slots.
+    pub slots: u32,
+    /// How long it is kept without a call.
+    pub lease: Duration,
+    /// The epoch that it belongs to.
+    pub epoch: u64,
+}
+
+/// What becomes of an attempt.
+#[derive(Debug)]
+pub enum Arrival<R, A> {
+    /// It runs. Whatever ran in its slot before is to be stopped: its caller does not want it any more.
+    Run {
+        /// What waits for it.
+        running: R,
+        /// What ran.
+        superseded: Option<R>,
+    },
+    /// The call runs already.
+    Wait(R),
+    /// The call has ended so.
+    Answer(A),
+    /// It does not run.
+    Refuse(Status),
+}
+
+impl<R: Clone, A: Clone> SessionTable<R, A> {
+    /// No sessions, in epoch 0.
+    pub fn new(limits: SessionLimits) -> Self {
+        Self { limits, epoch: 0, sessions: BTreeMap::new(), kept_bytes: 0 }
+    }
+
+    /// The epoch of sessions that are opened now.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Bytes of all answers that are kept.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Opens a session, with a name that `draw` gives.
+    ///
+    /// # Errors
+    ///
+    /// There are as many as may be.
+    pub fn open(&mut self, now: Instant, mut draw: impl FnMut() -> u64) -> Result<Opened, Status> {
+        if self.sessions.len() >= self.limits.max_sessions {
+            self.expire(now);
+        }
+        if self.sessions.len() >= self.limits.max_sessions {
+            return Err(Status::resource_exhausted(format!(
+                "the server keeps max_sessions of {} sessions already, each for {:?} after its last call",
+                self.limits.max_sessions, self.limits.lease
+            ))
+            .with_executed(Executed::No));
+        }
+        let mut session = SessionId(draw());
+        while self.sessions.contains_key(&session) {
+            session = SessionId(draw());
+        }
+        let new = Session { epoch: self.epoch, last_used: now, slots: BTreeMap::new() };
+        self.sessions.insert(session, new);
+        let SessionLimits { slots, lease, .. } = self.limits;
+        Ok(Opened { session, slots, lease, epoch: self.epoch })
+    }
+
+    /// Sessions of earlier epochs are over: of their calls none is entered any more. What runs goes on.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        if epoch <= self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        for session in self.sessions.values_mut() {
+            self.kept_bytes -= session.forget_answers();
+        }
+    }
+
+    /// An attempt at a call of `method` has come. `begin` makes what waits for it, if it runs.
+    pub fn arrive(
+        &mut self,
+        now: Instant,
+        this: SlotUse,
+        method: &'static str,
+        begin: impl FnOnce() -> R,
+    ) -> Arrival<R, A> {
+        if let Err(status) = self.check(now, this) {
+            return Arrival::Refuse(status);
+        }
+        let session = self.sessions.get_mut(&this.session).expect("looked at before");
+        session.last_used = now;
+        let slot = session.slots.entry(this.slot).or_insert(Slot {
+            sequence: this.sequence,
+            method,
+            state: State::Idle,
+        });
+        if this.sequence < slot.sequence {
+            return Arrival::Refuse(stale(this, slot.sequence));
+        }
+        if this.sequence == slot.sequence {
+            if slot.method != method {
+                return Arrival::Refuse(another_method(this, slot.method, method));
+            }
+            match &slot.state {
+                State::Idle => {}
+                State::Running(running) => return Arrival::Wait(running.clone()),
+                State::Done(Kept::Answer { answer, .. }) => return Arrival::Answer(answer.clone()),
+                State::Done(Kept::TooLong(len)) => {
+                    return Arrival::Refuse(not_kept(*len, &self.limits));
+                }
+            }
+        }
+        let running = begin();
+        let new = Slot { sequence: this.sequence, method, state: State::Running(running.clone()) };
+        let old = std::mem::replace(slot, new).state;
+        self.kept_bytes -= old.kept_bytes();
+        let superseded = match old {
+            State::Running(running) => Some(running),
+            State::Idle | State::Done(_) => None,
+        };
+        Arrival::Run { running, superseded }
+    }
+
+    /// The handler of a call that runs is about to be entered: the moment of execution.
+    ///
+    /// # Errors
+    ///
+    /// It must not be any more: its deadline has passed, its session is over, or its slot has a newer call. Then it is
+    /// not executed, which [`finish`](Self::finish) is to be told.
+    pub fn enter(&self, now: Instant, this: SlotUse, deadline: Instant) -> Result<(), Status> {
+        let session = self.sessions.get(&this.session).ok_or_else(|| unknown(this.session));
+        let entered = session.and_then(|session| {
+            self.check_epoch(this.session, session)?;
+            let slot = session.slots.get(&this.slot);
+            match slot {
+                Some(Slot { sequence, state: State::Running(_), .. })
+                    if *sequence == this.sequence => {}
+                Some(slot) => return Err(stale(this, slot.sequence)),
+                None => return Err(unknown(this.session)),
+            }
+            if now < deadline {
+                return Ok(());
+            }
+            Err(expired_before_execution())
+        });
+        entered.map_err(|status| status.with_executed(Executed::No))
+    }
+
+    /// A call that ran has ended, with an answer of `len` bytes, which `keep` makes if there is room for it. One whose
+    /// handler was not entered may run again.
+    pub fn finish(
+        &mut self,
+        now: Instant,
+        this: SlotUse,
+        executed: Executed,
+        len: usize,
+        keep: impl FnOnce() -> A,
+    ) {
+        let has_room = len <= self.limits.max_kept_answer && self.make_room(now, len);
+        let Some(session) = self.sessions.get_mut(&this.session) else { return };
+        let Some(slot) = session.slots.get_mut(&this.slot) else { return };
+        if slot.sequence != this.sequence || !matches!(slot.state, State::Running(_)) {
+            return;
+        }
+        session.last_used = now;
+        let is_over = session.epoch != self.epoch;
+        slot.state = match executed {
+            Executed::No => State::Idle,
+            Executed::Maybe | Executed::Yes if has_room && !is_over => {
+                self.kept_bytes += len;
+                State::Done(Kept::Answer { answer: keep(), len })
+            }
+            Executed::Maybe | Executed::Yes => State::Done(Kept::TooLong(len)),
+        };
+    }
+
+    /// Whether there is room for an answer, if need be that of sessions that have expired.
+    fn make_room(&mut self, now: Instant, len: usize) -> bool {
+        if self.kept_bytes.saturating_add(len) > self.limits.max_kept_bytes {
+            self.expire(now);
+        }
+        self.kept_bytes.saturating_add(len) <= self.limits.max_kept_bytes
+    }
+
+    /// Forgets the sessions whose lease is over.
+    fn expire(&mut self, now: Instant) {
+        let lease = self.limits.lease;
+        let mut freed = 0;
+        self.sessions.retain(|_, session| {
+            let is_over = session.is_over(now, lease);
+            if is_over {
+                freed += session.forget_answers();
+            }
+            !is_over
+        });
+        self.kept_bytes -= freed;
+    }
+
+    /// Whether an attempt may look at its slot.
+    fn check(&mut self, now: Instant, this: SlotUse) -> Result<(), Status> {
+        if let Some(session) = self.sessions.get_mut(&this.session)
+            && session.is_over(now, self.limits.lease)
+        {
+            self.kept_bytes -= session.forget_answers();
+            self.sessions.remove(&this.session);
+        }
+        let session = self.sessions.get(&this.session).ok_or_else(|| unknown(this.session))?;
+        self.check_epoch(this.session, session)?;
+        if this.slot < self.limits.slots && this.sequence > 0 {
+            return Ok(());
+        }
+        let message = format!(
+            "slot {} with sequence {} is none of a session of {} slots: they are numbered from 0, sequences from 1",
+            this.slot, this.sequence, self.limits.slots
+        );
+        Err(Status::invalid_argument(message).with_executed(Executed::No))
+    }
+
+    fn check_epoch(&self, id: SessionId, session: &Session<R, A>) -> Result<(), Status> {
+        if session.epoch == self.epoch {
+            return Ok(());
+        }
+        Err(over(id, session.epoch, self.epoch))
+    }
+}
+
+impl<R, A> Session<R, A> {
+    /// Whether nothing was heard of it for as long as it is kept.
+    fn is_over(&self, now: Instant, lease: Duration) -> bool {
+        let is_running = self.slots.values().any(|slot| matches!(slot.state, State::Running(_)));
+        !is_running && now.saturating_duration_since(self.last_used) > lease
+    }
+
+    /// Forgets the answers, and says how many bytes they had.
+    fn forget_answers(&mut self) -> usize {
+        let mut freed = 0;
+        for slot in self.slots.values_mut() {
+            if let State::Done(kept) = &mut slot.state
+                && let Kept::Answer { len, .. } = *kept
+            {
+                freed += len;
+                *kept = Kept::TooLong(len);
+            }
+        }
+        freed
+    }
+}
+
+impl<R, A> State<R, A> {
+    fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Done(Kept::Answer { len, .. }) => *len,
+            Self::Idle | Self::Running(_) | Self::Done(Kept::TooLong(_)) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

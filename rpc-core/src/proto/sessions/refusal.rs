@@ -1,0 +1,58 @@
+//! Why an attempt at a call with a slot does not run, in words.
+
+use super::SessionLimits;
+use crate::message::{SessionId, SlotUse};
+use crate::status::{Executed, Status};
+
+/// The server does not know the session: whether an earlier attempt ran is not known, either.
+pub(super) fn unknown(session: SessionId) -> Status {
+    let message = format!(
+        "session {:016x} is not known here: it expired, or the server was started anew; open another",
+        session.0
+    );
+    Status::failed_precondition(message).with_executed(Executed::Maybe)
+}
+
+/// The server keeps no sessions.
+pub(crate) fn no_sessions(session: SessionId) -> Status {
+    let message = format!(
+        "session {:016x} is not known here: this server keeps none; Builder::sessions lets it",
+        session.0
+    );
+    Status::failed_precondition(message).with_executed(Executed::Maybe)
+}
+
+pub(super) fn stale(this: SlotUse, sequence: u64) -> Status {
+    let message = format!(
+        "slot {} of the session has had sequence {sequence}, and {} comes too late",
+        this.slot, this.sequence
+    );
+    Status::aborted(message).with_executed(Executed::Maybe)
+}
+
+pub(super) fn another_method(this: SlotUse, first: &str, now: &str) -> Status {
+    let message = format!(
+        "sequence {} of slot {} was a call of {first}, and cannot be repeated as {now}: give each call a use of \
+         its own",
+        this.sequence, this.slot
+    );
+    Status::invalid_argument(message).with_executed(Executed::Maybe)
+}
+
+pub(super) fn not_kept(len: usize, limits: &SessionLimits) -> Status {
+    let message = format!(
+        "the call ran, and its answer of {len} bytes was not kept: max_kept_answer is {} and max_kept_bytes {} \
+         bytes",
+        limits.max_kept_answer, limits.max_kept_bytes
+    );
+    Status::data_loss(message).with_executed(Executed::Yes)
+}
+
+/// The session is of an earlier epoch.
+pub(super) fn over(session: SessionId, its: u64, now: u64) -> Status {
+    let message = format!(
+        "session {:016x} was opened in epoch {its}, and it is epoch {now} now: open another",
+        session.0
+    );
+    Status::failed_precondition(message).with_executed(Executed::Maybe)
+}

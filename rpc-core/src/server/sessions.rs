@@ -1,0 +1,248 @@
+//! Calls that run at most once, however often they are repeated.
+//!
+//! [`proto::sessions`](crate::proto::sessions) has the rules. Here they are joined to handlers: each runs in a task of its own,
+//! which goes on when its connection is lost, and everyone who asks for its answer waits for that task. Owns those tasks.
+
+mod opening;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::handler::Handler;
+use super::limited::Held;
+use crate::buf::Body;
+use crate::config::Random;
+use crate::message::SlotUse;
+use crate::proto::sessions::{Arrival, SessionLimits, SessionTable};
+use crate::request::{Request, Response};
+use crate::service::{
+    HandlerFuture, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput, unknown_method,
+};
+use crate::status::{Executed, Status};
+use crate::wire;
+
+pub(super) use opening::Opening;
+
+/// The sessions of a server: what it keeps so that a call which is repeated runs once.
+///
+/// A client opens a session, and gives each call of it a use of a slot. The first attempt runs; a repeat, over this
+/// connection or another one, waits for it, or has its answer. Cheap to clone: servers that share one know each other's calls.
+///
+/// A call with a slot goes on when its connection is lost or its caller cancels it, until its deadline or the next use of its
+/// slot, and at most until its server ends. What it answers is kept until then, as a copy.
+#[derive(Debug, Clone)]
+pub struct Sessions(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    table: Mutex<SessionTable<Running, Arc<Outcome>>>,
+    random: Random,
+}
+
+type Outcome = Result<Response<Body>, Status>;
+
+/// A call that runs, for those who wait for it.
+#[derive(Debug, Clone)]
+struct Running {
+    outcome: watch::Receiver<Option<Arc<Outcome>>>,
+    stop: Arc<Notify>,
+}
+
+impl Sessions {
+    /// No sessions, in epoch 0.
+    pub fn new(limits: SessionLimits) -> Self {
+        Self::with_random(limits, Random::from_entropy())
+    }
+
+    /// The same with names from `random`; a seeded generator repeats a run exactly.
+    pub fn with_random(limits: SessionLimits, random: Random) -> Self {
+        Self(Arc::new(Shared { table: Mutex::new(SessionTable::new(limits)), random }))
+    }
+
+    /// The epoch of sessions that are opened now.
+    pub fn epoch(&self) -> u64 {
+        self.table().epoch()
+    }
+
+    /// Begins a later epoch: sessions of earlier ones are over, and of their calls none is entered any more, however long
+    /// ago it was received. What runs goes on. An epoch that is not later changes nothing.
+    pub fn set_epoch(&self, epoch: u64) {
+        self.table().set_epoch(epoch);
+    }
+
+    /// Bytes of all answers that are kept.
+    pub fn kept_bytes(&self) -> usize {
+        self.table().kept_bytes()
+    }
+
+    fn table(&self) -> MutexGuard<'_, SessionTable<Running, Arc<Outcome>>> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self::new(SessionLimits::default())
+    }
+}
+
+/// A service whose calls with slots run at most once.
+#[derive(Clone)]
+pub(super) struct Once {
+    service: Arc<dyn Service>,
+    sessions: Sessions,
+    /// Closed when the server has ended.
+    server: watch::Receiver<()>,
+}
+
+impl Once {
+    pub(super) fn new(
+        service: Arc<dyn Service>,
+        sessions: Sessions,
+        server: watch::Receiver<()>,
+    ) -> Self {
+        Self { service, sessions, server }
+    }
+
+    async fn run(self, method: usize, mut request: Request<Body>, this: SlotUse) -> Outcome {
+        let path = self.descriptor().methods[method].path;
+        let (tell, outcome) = watch::channel(None);
+        let stop = Arc::<Notify>::default();
+        let new = Running { outcome, stop: Arc::clone(&stop) };
+        let arrival = self.sessions.table().arrive(Instant::now(), this, path, || new);
+        let running = match arrival {
+            Arrival::Run { running, superseded } => {
+                if let Some(superseded) = superseded {
+                    superseded.stop.notify_one();
+                }
+                let held = request.extensions_mut().remove();
+                let sessions = self.sessions.clone();
+                let execution = Execution { sessions, this, tell, outcome: None, _held: held };
+                tokio::spawn(execution.run(self, method, request, stop));
+                running
+            }
+            Arrival::Wait(running) => running,
+            Arrival::Answer(answer) => return Outcome::clone(&answer),
+            Arrival::Refuse(status) => return Err(status),
+        };
+        running.outcome().await
+    }
+}
+
+impl Service for Once {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        self.service.descriptor()
+    }
+
+    fn fallback_path(&self) -> Option<Arc<str>> {
+        self.service.fallback_path()
+    }
+
+    fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {
+        match request.slot() {
+            None => self.service.call(method, request),
+            Some(_) if method >= self.descriptor().methods.len() => {
+                unknown_method(self.descriptor(), method)
+            }
+            Some(this) => Box::pin(self.clone().run(method, request, this)),
+        }
+    }
+
+    fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
+        self.service.call_streaming(method, request)
+    }
+}
+
+impl Running {
+    async fn outcome(mut self) -> Outcome {
+        match self.outcome.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(answer)) => Outcome::clone(answer),
+            Ok(None) | Err(_) => Err(stopped()),
+        }
+    }
+}
+
+/// A call that runs, or that could not begin. Told to everyone and to the table when it is dropped.
+struct Execution {
+    sessions: Sessions,
+    this: SlotUse,
+    tell: watch::Sender<Option<Arc<Outcome>>>,
+    outcome: Option<Outcome>,
+    /// What bounds the calls that run at a time.
+    _held: Option<Arc<Held>>,
+}
+
+impl Execution {
+    async fn run(mut self, once: Once, method: usize, request: Request<Body>, stop: Arc<Notify>) {
+        let mut server = once.server.clone();
+        self.outcome = tokio::select! {
+            biased;
+            _closed = server.changed() => None,
+            () = stop.notified() => None,
+            outcome = self.execute(&*once.service, method, request) => Some(outcome),
+        };
+    }
+
+    async fn execute(
+        &self,
+        service: &dyn Service,
+        method: usize,
+        request: Request<Body>,
+    ) -> Outcome {
+        let deadline = request.deadline().ok_or_else(no_deadline)?;
+        // No await between this and the first poll of the handler.
+        self.sessions.table().enter(Instant::now(), self.this, deadline)?;
+        let mut handler = Handler::enter(service, method, request, deadline);
+        let returned = timeout_at(deadline, std::future::poll_fn(|cx| handler.poll(cx))).await;
+        returned.unwrap_or_else(|_elapsed| {
+            let message = "the deadline of the first attempt passed before the handler returned";
+            Err(Status::deadline_exceeded(message).with_executed(Executed::Yes))
+        })
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        let outcome = Arc::new(self.outcome.take().unwrap_or_else(|| Err(stopped())));
+        let executed = outcome.as_ref().as_ref().map_or_else(Status::executed, |_| Executed::Yes);
+        let keep = || Arc::new(copy(&outcome));
+        self.sessions.table().finish(Instant::now(), self.this, executed, len(&outcome), keep);
+        self.tell.send_replace(Some(outcome));
+    }
+}
+
+/// The same answer in memory of its own: what is kept must not hold a device's.
+fn copy(answer: &Outcome) -> Outcome {
+    let copied = answer.clone()?.map(|body| {
+        let mut bytes = BytesMut::with_capacity(body.len());
+        body.segments().for_each(|segment| bytes.extend_from_slice(segment));
+        Body::from(bytes.freeze())
+    });
+    Ok(copied)
+}
+
+fn len(answer: &Outcome) -> usize {
+    match answer {
+        Ok(response) => {
+            let said = [response.metadata(), response.trailers()];
+            response.get_ref().len() + said.map(wire::metadata::encoded_len).iter().sum::<usize>()
+        }
+        Err(status) => {
+            let said = wire::metadata::encoded_len(status.metadata());
+            status.message().len() + status.details().len() + said
+        }
+    }
+}
+
+fn stopped() -> Status {
+    let message = "the handler was stopped: its slot had a newer call, or its server ended";
+    Status::aborted(message).with_executed(Executed::Maybe)
+}
+
+/// A received request has a deadline, so that this is about a service that somebody calls by hand.
+fn no_deadline() -> Status {
+    Status::internal("a call with a slot needs a deadline").with_executed(Executed::No)
+}

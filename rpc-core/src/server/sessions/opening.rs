@@ -1,0 +1,26 @@
+//! How clients open sessions: a service that servers with sessions have besides.
+
+use super::Sessions;
+use crate::buf::Body;
+use crate::request::{Request, Response};
+use crate::service::{HandlerFuture, Service, ServiceDescriptor, unary};
+use crate::wire::session::{OpenReply, SERVICE};
+
+/// The service.
+pub(in crate::server) struct Opening(pub(in crate::server) Sessions);
+
+impl Service for Opening {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
+        let sessions = self.0.clone();
+        unary(request, |_: Request<()>| async move {
+            let random = &sessions.0.random;
+            let opened =
+                sessions.table().open(tokio::time::Instant::now(), || random.next_u64())?;
+            Ok(Response::new(OpenReply::of(&opened)))
+        })
+    }
+}
