@@ -28,6 +28,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_server_that_was_started_anew_knows_no_session).over_a_connection(),
     case!(an_answer_that_was_not_kept_is_told_and_not_made_again).over_a_connection(),
     case!(a_failed_call_fails_the_same_way_again).over_a_connection(),
+    case!(a_long_request_is_repeated_too).over_a_connection(),
     case!(a_server_without_sessions_runs_no_call_with_a_slot).over_a_connection(),
     case!(slots_are_given_to_one_call_at_a_time).over_a_connection(),
     case!(where_slots_have_no_meaning_they_are_refused),
@@ -289,6 +290,19 @@ async fn a_failed_call_fails_the_same_way_again(fixture: Fixture) {
     };
     assert_eq!(said(&first), said(&second));
     assert_eq!((first.code(), first.executed()), (Code::NotFound, Executed::Yes));
+}
+
+async fn a_long_request_is_repeated_too(fixture: Fixture) {
+    let (pair, serving, _) = pair(&fixture).await;
+    let slot = slot(&pair).await;
+    let payload = pattern::payload(1 << 20, 1);
+    let first = pair.client.digest(with(slot.id(), Blob { payload: payload.clone() })).await;
+    let first = first.expect("digest").into_inner();
+    assert_eq!((first.len, first.checksum), (1 << 20, pattern::checksum(&payload)));
+    // Another request, so that whoever ran it would answer something else.
+    let other = with(slot.id(), Blob { payload: payload.slice(1..) });
+    let again = serving.client().await.digest(other).await.expect("the kept answer");
+    assert_eq!(again.into_inner(), first);
 }
 
 fn forged() -> SlotUse {
