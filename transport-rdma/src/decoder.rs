@@ -95,6 +95,11 @@ impl FrameDecoder {
         self.bodies.revoke(call);
     }
 
+    /// Memory that bodies take which arrive in pieces, in bytes.
+    pub(crate) fn landing_bytes(&self) -> usize {
+        self.bodies.landing_bytes()
+    }
+
     /// Bodies that have begun and not ended.
     pub(crate) fn open_bodies(&self) -> usize {
         self.bodies.len()

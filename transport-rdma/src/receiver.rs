@@ -306,6 +306,8 @@ impl Receiver {
         match queue.with_staged(|staged| staged.arrived(arrival, now)) {
             Ok(Came::Nothing) => {}
             Ok(Came::Announced { message, rts, len, landing }) => {
+                // Those in pieces count as well, which have no more than the threshold each.
+                let landing = landing.saturating_add(self.decoder.landing_bytes());
                 // Not under the lock of the stage: the hook has its own.
                 let placement = self.place(&message, len, landing);
                 let announced = (message, rts, len);

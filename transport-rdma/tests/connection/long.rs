@@ -1,18 +1,20 @@
 //! Long bodies, which are written into memory of their receiver.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbwire_core::message::Message;
-use verbwire_core::transport::{Flush, Outgoing, SendHints, Transport};
+use verbwire_core::transport::{
+    Announced, Flush, Outgoing, Placement, PlacementHook, SendHints, Transport,
+};
 use verbwire_core::{Code, Executed, message::Head};
 use verbwire_rdma::Peers;
 
 use crate::pair::{
-    End, Net, Nothing, Owned, PROFILES, call, drive, exact, pattern, receive, receive_all, request,
-    send, slot,
+    End, Everything, Net, Nothing, Owned, PROFILES, call, drive, exact, pattern, receive,
+    receive_all, request, send, slot,
 };
 
 /// Writes that a run has carried, over both hosts.
@@ -144,6 +146,46 @@ async fn calls_that_repeat_register_nothing() {
         assert_eq!(registrations[1], registrations[19]);
         net.close([&near, &far]).await;
         driver.await.expect("no panic");
+    }
+}
+
+/// Takes everything, and what it is told of messages that were lost.
+struct Told(Arc<Mutex<Vec<(Head, String)>>>);
+
+impl PlacementHook for Told {
+    fn place(&self, announced: Announced<'_>) -> Placement {
+        Everything.place(announced)
+    }
+
+    fn lost(&self, head: &Head, why: &str) {
+        self.0.lock().expect("no panic").push((head.clone(), why.to_owned()));
+    }
+}
+
+/// It is one of many of its call, so no answer to it ends that: the core has to.
+#[tokio::test(start_paused = true)]
+async fn a_message_of_a_stream_that_finds_no_memory_is_reported_in_words() {
+    for profile in PROFILES {
+        let mut config = exact();
+        config.landing.size.longest = 100 << 10;
+        let net = Net::with(profile, 1, [exact(), config]);
+        let told = Arc::default();
+        let (near, far) = net.pair_placing(Told(Arc::clone(&told))).await;
+        let drivers = [&near, &far].map(|end| tokio::spawn(drive(Arc::clone(end))));
+        let head = Head::Message { call: call(1), number: 0 };
+        let message = Message::with_body(head.clone(), pattern(1, 1 << 20).into());
+        send(&near, message, Flush::Now).await.expect("open");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let told = told.lock().expect("no panic").clone();
+        let [(of, why)] = &*told else { panic!("told once: {told:?}") };
+        assert_eq!(of, &head);
+        assert!(why.contains("a buffer of 1052672 bytes was asked for"), "{why}");
+        assert_eq!(writes(&net), 0);
+        net.assert_pools_idle();
+        net.close([&near, &far]).await;
+        for driver in drivers {
+            driver.await.expect("no panic");
+        }
     }
 }
 

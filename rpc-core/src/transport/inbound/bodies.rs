@@ -194,6 +194,11 @@ impl Bodies {
         self.open.is_empty()
     }
 
+    /// Memory that they take, by the lengths that were announced, in bytes.
+    pub fn landing_bytes(&self) -> usize {
+        self.landing
+    }
+
     /// How many bodies have begun and not ended.
     pub fn len(&self) -> usize {
         self.open.len()
