@@ -100,7 +100,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// The one source of random numbers of a client or server.
+/// The one source of random numbers of a client or server. Not for secrets: its outputs tell the next ones.
 #[derive(Debug, Clone)]
 pub struct Random(std::sync::Arc<std::sync::Mutex<fastrand::Rng>>);
 

@@ -37,7 +37,7 @@ impl MethodId {
     pub const NONE: Self = Self(0);
 }
 
-/// Names a session at its server. A random number, not made to withstand guessing: who knows it can read the answers of
+/// Names a session at its server. A secret, drawn from the system's random numbers: who knows it can read the answers of
 /// the session's calls, and stop them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);

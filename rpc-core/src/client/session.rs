@@ -100,7 +100,7 @@ impl Session {
         Ok(Self(Arc::new(Shared { opened, free, slots: Mutex::new(slots) })))
     }
 
-    /// Its name.
+    /// Its name. A secret: whoever has it may use the session's slots and is given the answers that are kept.
     pub fn id(&self) -> SessionId {
         self.0.opened.session
     }

@@ -147,12 +147,16 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         self.kept_bytes
     }
 
-    /// Opens a session, with a name that `draw` gives.
+    /// Opens a session, with a name that `draw` gives. Whoever has the name may use the session: it must not be guessed.
     ///
     /// # Errors
     ///
-    /// There are as many as may be.
-    pub fn open(&mut self, now: Instant, mut draw: impl FnMut() -> u64) -> Result<Opened, Status> {
+    /// There are as many as may be, or `draw` fails.
+    pub fn open(
+        &mut self,
+        now: Instant,
+        mut draw: impl FnMut() -> Result<u64, Status>,
+    ) -> Result<Opened, Status> {
         if self.sessions.len() >= self.limits.max_sessions {
             self.expire(now);
         }
@@ -163,9 +167,9 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
             ))
             .with_executed(Executed::No));
         }
-        let mut session = SessionId(draw());
+        let mut session = SessionId(draw()?);
         while self.sessions.contains_key(&session) {
-            session = SessionId(draw());
+            session = SessionId(draw()?);
         }
         let new = Session { epoch: self.epoch, last_used: now, slots: BTreeMap::new() };
         self.sessions.insert(session, new);
@@ -203,11 +207,11 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
             state: State::Idle,
         });
         if this.sequence < slot.sequence {
-            return Arrival::Refuse(stale(this, slot.sequence));
+            return Arrival::Refuse(stale(this));
         }
         if this.sequence == slot.sequence {
             if slot.method != method {
-                return Arrival::Refuse(another_method(this, slot.method, method));
+                return Arrival::Refuse(another_method(this, method));
             }
             match &slot.state {
                 State::Idle => {}
@@ -243,7 +247,7 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
             match slot {
                 Some(Slot { sequence, state: State::Running(_), .. })
                     if *sequence == this.sequence => {}
-                Some(slot) => return Err(stale(this, slot.sequence)),
+                Some(_) => return Err(stale(this)),
                 None => return Err(unknown(this.session)),
             }
             if now < deadline {

@@ -33,13 +33,17 @@ pub(super) use opening::Opening;
 ///
 /// A call with a slot goes on when its connection is lost or its caller cancels it, until its deadline or the next use of its
 /// slot, and at most until its server ends. What it answers is kept until then, as a copy.
+///
+/// The id of a session is a secret: whoever has it may use its slots, and is given the answers that are kept, if the server's
+/// interceptors let the call in. They run before the sessions and see each attempt; a service's own do not see a repeat.
 #[derive(Debug, Clone)]
 pub struct Sessions(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     table: Mutex<SessionTable<Running, Arc<Outcome>>>,
-    random: Random,
+    /// In place of the system's.
+    random: Option<Random>,
 }
 
 type Outcome = Result<Response<Body>, Status>;
@@ -54,12 +58,30 @@ struct Running {
 impl Sessions {
     /// No sessions, in epoch 0.
     pub fn new(limits: SessionLimits) -> Self {
-        Self::with_random(limits, Random::from_entropy())
+        Self::with_names(limits, None)
     }
 
-    /// The same with names from `random`; a seeded generator repeats a run exactly.
+    /// The same with ids from `random`; a seeded generator repeats a run exactly. For tests: such ids can be guessed from
+    /// others, those of the system cannot.
     pub fn with_random(limits: SessionLimits, random: Random) -> Self {
+        Self::with_names(limits, Some(random))
+    }
+
+    fn with_names(limits: SessionLimits, random: Option<Random>) -> Self {
         Self(Arc::new(Shared { table: Mutex::new(SessionTable::new(limits)), random }))
+    }
+
+    /// The name of a new session.
+    fn draw_name(&self) -> Result<u64, Status> {
+        match &self.0.random {
+            Some(random) => Ok(random.next_u64()),
+            None => getrandom::u64().map_err(|error| {
+                let message = format!(
+                    "the system has no random number for the id of a session: {error}; see getrandom(2)"
+                );
+                Status::internal(message).with_executed(Executed::Yes)
+            }),
+        }
     }
 
     /// The epoch of sessions that are opened now.
@@ -246,3 +268,6 @@ fn stopped() -> Status {
 fn no_deadline() -> Status {
     Status::internal("a call with a slot needs a deadline").with_executed(Executed::No)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Why an attempt at a call with a slot does not run, in words.
+//! Why an attempt at a call with a slot does not run, in words: of the call that its slot had, they tell nothing.
 
 use super::SessionLimits;
 use crate::message::{SessionId, SlotUse};
@@ -22,18 +22,18 @@ pub(crate) fn no_sessions(session: SessionId) -> Status {
     Status::failed_precondition(message).with_executed(Executed::Maybe)
 }
 
-pub(super) fn stale(this: SlotUse, sequence: u64) -> Status {
+pub(super) fn stale(this: SlotUse) -> Status {
     let message = format!(
-        "slot {} of the session has had sequence {sequence}, and {} comes too late",
+        "slot {} of the session has had a later call, and sequence {} comes too late",
         this.slot, this.sequence
     );
     Status::aborted(message).with_executed(Executed::Maybe)
 }
 
-pub(super) fn another_method(this: SlotUse, first: &str, now: &str) -> Status {
+pub(super) fn another_method(this: SlotUse, now: &str) -> Status {
     let message = format!(
-        "sequence {} of slot {} was a call of {first}, and cannot be repeated as {now}: give each call a use of \
-         its own",
+        "sequence {} of slot {} was a call of another method, and cannot be repeated as {now}: give each call a \
+         use of its own",
         this.sequence, this.slot
     );
     Status::invalid_argument(message).with_executed(Executed::Maybe)

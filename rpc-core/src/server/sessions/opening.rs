@@ -17,9 +17,8 @@ impl Service for Opening {
     fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
         let sessions = self.0.clone();
         unary(request, |_: Request<()>| async move {
-            let random = &sessions.0.random;
-            let opened =
-                sessions.table().open(tokio::time::Instant::now(), || random.next_u64())?;
+            let now = tokio::time::Instant::now();
+            let opened = sessions.table().open(now, || sessions.draw_name())?;
             Ok(Response::new(OpenReply::of(&opened)))
         })
     }
