@@ -159,9 +159,13 @@ fn known_tlvs(tlvs: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Known<'_>, 
             METHOD_PATH => {
                 let text = std::str::from_utf8(tlv.value).ok();
                 let text = text.filter(|text| text.len() <= MAX_PATH);
-                known.path = Some(text.ok_or(WireError::TlvValue(METHOD_PATH))?);
+                let path = text.ok_or(WireError::TlvValue(METHOD_PATH))?;
+                once(&mut known.path, path, METHOD_PATH)?;
             }
-            SLOT => known.slot = Some(slot_use(tlv.value).ok_or(WireError::TlvValue(SLOT))?),
+            SLOT => {
+                let this = slot_use(tlv.value).ok_or(WireError::TlvValue(SLOT))?;
+                once(&mut known.slot, this, SLOT)?;
+            }
             other if other & MANDATORY != 0 && !is_known(other) => {
                 return Err(WireError::MandatoryTlv(other));
             }
@@ -169,6 +173,14 @@ fn known_tlvs(tlvs: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Known<'_>, 
         }
     }
     Ok(known)
+}
+
+/// Two parsers that take the first and the last of a repeated TLV would see two different requests.
+fn once<T>(known: &mut Option<T>, value: T, kind: u16) -> Result<(), WireError> {
+    match known.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(WireError::RepeatedTlv(kind)),
+    }
 }
 
 fn slot_value(this: &SlotUse) -> [u8; SLOT_LEN] {
@@ -368,6 +380,18 @@ mod tests {
             let mut tlvs = Vec::new();
             Tlv { kind: SLOT, value: &[1; SLOT_LEN + 1][..len] }.encode(&mut tlvs);
             assert_eq!(decode(&request, &tlvs), Err(WireError::TlvValue(SLOT)));
+        }
+    }
+
+    #[test]
+    fn a_path_or_a_use_of_a_slot_that_comes_twice_is_refused() {
+        let request = Header::new(Kind::Request, NO_CALL);
+        for (kind, value) in [(METHOD_PATH, &b"/a.A/A"[..]), (SLOT, &[1; SLOT_LEN])] {
+            let mut tlvs = Vec::new();
+            Tlv { kind, value }.encode(&mut tlvs);
+            decode(&request, &tlvs).expect("once");
+            Tlv { kind, value }.encode(&mut tlvs);
+            assert_eq!(decode(&request, &tlvs), Err(WireError::RepeatedTlv(kind)));
         }
     }
 
