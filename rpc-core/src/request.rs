@@ -69,6 +69,8 @@ pub(crate) enum Origin {
 
 /// The part of an [`Origin`] that all requests of a connection share.
 pub(crate) struct ConnectionOrigin {
+    /// Its number among all connections, as HELLO says it.
+    pub(crate) number: u64,
     pub(crate) path: Path,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pressure: PressureWatch,
@@ -263,6 +265,14 @@ impl<T> Request<T> {
         match &self.received.as_ref()?.origin {
             Origin::InProcess => None,
             Origin::Connection(connection) => Some(&connection.path),
+        }
+    }
+
+    /// The number of the connection that it came over.
+    pub(crate) fn connection(&self) -> Option<u64> {
+        match &self.received.as_ref()?.origin {
+            Origin::InProcess => None,
+            Origin::Connection(connection) => Some(connection.number),
         }
     }
 

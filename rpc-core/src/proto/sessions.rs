@@ -16,6 +16,7 @@
 
 mod refusal;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::message::{SessionId, SlotUse};
 use crate::proto::deadlines::expired_before_execution;
 use crate::status::{Executed, Status};
 
-use refusal::{another_method, not_kept, over, stale, unknown};
+use refusal::{another_method, not_kept, over, stale, too_many, unknown};
 
 pub(crate) use refusal::no_sessions;
 
@@ -35,6 +36,8 @@ pub(crate) use refusal::no_sessions;
 pub struct SessionLimits {
     /// Sessions at a time. 1024: one per client process and some for those that have gone without a word.
     pub max_sessions: usize,
+    /// Sessions that were opened over one connection, at a time. 16: one per client process is the rule, and no client takes all.
+    pub max_sessions_per_connection: usize,
     /// Slots of each session: its calls at a time. 64: a client that writes to storage has seldom more under way.
     pub slots: u32,
     /// How long a session without a call is kept. 10 min: longer than any outage after which a client still repeats.
@@ -44,16 +47,28 @@ pub struct SessionLimits {
     pub max_kept_answer: usize,
     /// All answers that are kept, in bytes. 64 MiB.
     pub max_kept_bytes: usize,
+    /// Calls that run, of all sessions: they go on without their connections, which else bound them. 4096: four
+    /// connections as busy as they may be, or 64 sessions with all their slots.
+    pub max_running_calls: usize,
+    /// Their requests, in bytes; one of more is let in when no other runs. 1 GiB: as much as may arrive over one connection.
+    pub max_running_bytes: usize,
+    /// How long a call runs on when nobody waits for it any more. 60 s: within it a client whose connection was lost has
+    /// another one.
+    pub max_unattended: Duration,
 }
 
 impl Default for SessionLimits {
     fn default() -> Self {
         Self {
             max_sessions: 1024,
+            max_sessions_per_connection: 16,
             slots: 64,
             lease: Duration::from_secs(600),
             max_kept_answer: 64 << 10,
             max_kept_bytes: 64 << 20,
+            max_running_calls: 4096,
+            max_running_bytes: 1 << 30,
+            max_unattended: Duration::from_secs(60),
         }
     }
 }
@@ -70,6 +85,8 @@ pub struct SessionTable<R, A> {
 #[derive(Debug)]
 struct Session<R, A> {
     epoch: u64,
+    /// The number of the connection that it was opened over.
+    opener: Option<u64>,
     last_used: Instant,
     slots: BTreeMap<u32, Slot<R, A>>,
 }
@@ -77,7 +94,8 @@ struct Session<R, A> {
 #[derive(Debug)]
 struct Slot<R, A> {
     sequence: u64,
-    method: &'static str,
+    /// The path of the method.
+    method: Cow<'static, str>,
     state: State<R, A>,
 }
 
@@ -147,31 +165,26 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         self.kept_bytes
     }
 
-    /// Opens a session, with a name that `draw` gives. Whoever has the name may use the session: it must not be guessed.
+    /// Opens a session for the connection with this number, with a name that `draw` gives. Whoever has the name may use the session: it must not be guessed.
     ///
     /// # Errors
     ///
-    /// There are as many as may be, or `draw` fails.
+    /// There are as many as may be, of all or of this connection, or `draw` fails.
     pub fn open(
         &mut self,
         now: Instant,
+        opener: Option<u64>,
         mut draw: impl FnMut() -> Result<u64, Status>,
     ) -> Result<Opened, Status> {
-        if self.sessions.len() >= self.limits.max_sessions {
+        if self.check_room(opener).is_err() {
             self.expire(now);
-        }
-        if self.sessions.len() >= self.limits.max_sessions {
-            return Err(Status::resource_exhausted(format!(
-                "the server keeps max_sessions of {} sessions already, each for {:?} after its last call",
-                self.limits.max_sessions, self.limits.lease
-            ))
-            .with_executed(Executed::No));
+            self.check_room(opener)?;
         }
         let mut session = SessionId(draw()?);
         while self.sessions.contains_key(&session) {
             session = SessionId(draw()?);
         }
-        let new = Session { epoch: self.epoch, last_used: now, slots: BTreeMap::new() };
+        let new = Session { epoch: self.epoch, opener, last_used: now, slots: BTreeMap::new() };
         self.sessions.insert(session, new);
         let SessionLimits { slots, lease, .. } = self.limits;
         Ok(Opened { session, slots, lease, epoch: self.epoch })
@@ -188,22 +201,23 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         }
     }
 
-    /// An attempt at a call of `method` has come. `begin` makes what waits for it, if it runs.
+    /// An attempt at a call of the method with this path has come. If it is to run, `begin` makes what waits for it, or says
+    /// why it cannot: then nothing has happened.
     pub fn arrive(
         &mut self,
         now: Instant,
         this: SlotUse,
-        method: &'static str,
-        begin: impl FnOnce() -> R,
+        method: Cow<'static, str>,
+        begin: impl FnOnce() -> Result<R, Status>,
     ) -> Arrival<R, A> {
         if let Err(status) = self.check(now, this) {
             return Arrival::Refuse(status);
         }
         let session = self.sessions.get_mut(&this.session).expect("looked at before");
         session.last_used = now;
-        let slot = session.slots.entry(this.slot).or_insert(Slot {
+        let slot = session.slots.entry(this.slot).or_insert_with(|| Slot {
             sequence: this.sequence,
-            method,
+            method: method.clone(),
             state: State::Idle,
         });
         if this.sequence < slot.sequence {
@@ -211,7 +225,7 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         }
         if this.sequence == slot.sequence {
             if slot.method != method {
-                return Arrival::Refuse(another_method(this, method));
+                return Arrival::Refuse(another_method(this, &method));
             }
             match &slot.state {
                 State::Idle => {}
@@ -222,7 +236,10 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
                 }
             }
         }
-        let running = begin();
+        let running = match begin() {
+            Ok(running) => running,
+            Err(status) => return Arrival::Refuse(status),
+        };
         let new = Slot { sequence: this.sequence, method, state: State::Running(running.clone()) };
         let old = std::mem::replace(slot, new).state;
         self.kept_bytes -= old.kept_bytes();
@@ -294,12 +311,27 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         self.kept_bytes.saturating_add(len) <= self.limits.max_kept_bytes
     }
 
-    /// Forgets the sessions whose lease is over.
+    /// Whether one more session may be opened over this connection.
+    fn check_room(&self, opener: Option<u64>) -> Result<(), Status> {
+        let SessionLimits { max_sessions, max_sessions_per_connection, lease, .. } = self.limits;
+        if self.sessions.len() >= max_sessions {
+            return Err(too_many("the server", "max_sessions", max_sessions, lease));
+        }
+        let its = self.sessions.values().filter(|session| session.opener == opener).count();
+        if its >= max_sessions_per_connection {
+            let most = max_sessions_per_connection;
+            return Err(too_many("the connection", "max_sessions_per_connection", most, lease));
+        }
+        Ok(())
+    }
+
+    /// Forgets the sessions whose lease is over, and those of earlier epochs, of whose calls none runs any more.
     fn expire(&mut self, now: Instant) {
-        let lease = self.limits.lease;
+        let (lease, epoch) = (self.limits.lease, self.epoch);
         let mut freed = 0;
         self.sessions.retain(|_, session| {
-            let is_over = session.is_over(now, lease);
+            let is_earlier = session.epoch != epoch && !session.is_running();
+            let is_over = is_earlier || session.is_over(now, lease);
             if is_over {
                 freed += session.forget_answers();
             }
@@ -339,8 +371,11 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
 impl<R, A> Session<R, A> {
     /// Whether nothing was heard of it for as long as it is kept.
     fn is_over(&self, now: Instant, lease: Duration) -> bool {
-        let is_running = self.slots.values().any(|slot| matches!(slot.state, State::Running(_)));
-        !is_running && now.saturating_duration_since(self.last_used) > lease
+        !self.is_running() && now.saturating_duration_since(self.last_used) > lease
+    }
+
+    fn is_running(&self) -> bool {
+        self.slots.values().any(|slot| matches!(slot.state, State::Running(_)))
     }
 
     /// Forgets the answers, and says how many bytes they had.

@@ -251,6 +251,7 @@ impl Shared {
         }
         intake.with_calls(|calls| calls.set_peer_window(peer.stream_window));
         let origin = Arc::new(ConnectionOrigin {
+            number: hello.connection,
             path: connection.path(),
             transport,
             pressure: PressureWatch::of(&*connection),

@@ -4,15 +4,18 @@
 //! which goes on when its connection is lost, and everyone who asks for its answer waits for that task. Owns those tasks.
 
 mod opening;
+mod running;
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::handler::Handler;
-use super::limited::Held;
+use super::limited::{Gate, Held, LoadLimits};
 use crate::buf::Body;
 use crate::config::Random;
 use crate::message::SlotUse;
@@ -25,6 +28,7 @@ use crate::status::{Executed, Status};
 use crate::wire;
 
 pub(super) use opening::Opening;
+use running::Running;
 
 /// The sessions of a server: what it keeps so that a call which is repeated runs once.
 ///
@@ -32,7 +36,7 @@ pub(super) use opening::Opening;
 /// connection or another one, waits for it, or has its answer. Cheap to clone: servers that share one know each other's calls.
 ///
 /// A call with a slot goes on when its connection is lost or its caller cancels it, until its deadline or the next use of its
-/// slot, and at most until its server ends. What it answers is kept until then, as a copy.
+/// slot, and at most for `max_unattended` of the [`SessionLimits`], or until its server ends. What it answers is kept until then, as a copy.
 ///
 /// The id of a session is a secret: whoever has it may use its slots, and is given the answers that are kept, if the server's
 /// interceptors let the call in. They run before the sessions and see each attempt; a service's own do not see a repeat.
@@ -42,18 +46,14 @@ pub struct Sessions(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     table: Mutex<SessionTable<Running, Arc<Outcome>>>,
+    /// Bounds what runs.
+    gate: Gate,
+    max_unattended: Duration,
     /// In place of the system's.
     random: Option<Random>,
 }
 
 type Outcome = Result<Response<Body>, Status>;
-
-/// A call that runs, for those who wait for it.
-#[derive(Debug, Clone)]
-struct Running {
-    outcome: watch::Receiver<Option<Arc<Outcome>>>,
-    stop: Arc<Notify>,
-}
 
 impl Sessions {
     /// No sessions, in epoch 0.
@@ -68,7 +68,13 @@ impl Sessions {
     }
 
     fn with_names(limits: SessionLimits, random: Option<Random>) -> Self {
-        Self(Arc::new(Shared { table: Mutex::new(SessionTable::new(limits)), random }))
+        let max_unattended = limits.max_unattended;
+        let load = LoadLimits::new()
+            .max_running_calls(limits.max_running_calls)
+            .max_running_bytes(limits.max_running_bytes);
+        let gate = Gate::new(&load, "the table of sessions");
+        let table = Mutex::new(SessionTable::new(limits));
+        Self(Arc::new(Shared { table, gate, max_unattended, random }))
     }
 
     /// The name of a new session.
@@ -130,27 +136,48 @@ impl Once {
     }
 
     async fn run(self, method: usize, mut request: Request<Body>, this: SlotUse) -> Outcome {
-        let path = self.descriptor().methods[method].path;
-        let (tell, outcome) = watch::channel(None);
-        let stop = Arc::<Notify>::default();
-        let new = Running { outcome, stop: Arc::clone(&stop) };
-        let arrival = self.sessions.table().arrive(Instant::now(), this, path, || new);
-        let running = match arrival {
+        let (tell, new) = Running::begin();
+        let mut room = None;
+        let begin = || {
+            room = Some(self.sessions.0.gate.enter(request.get_ref().len())?);
+            Ok(new)
+        };
+        let path = self.path(method);
+        let arrival = self.sessions.table().arrive(Instant::now(), this, path, begin);
+        let waiting = match arrival {
             Arrival::Run { running, superseded } => {
+                // Before the call begins, which would else have nobody who waits for it.
+                let waiting = running.clone().attend();
                 if let Some(superseded) = superseded {
                     superseded.stop.notify_one();
                 }
                 let held = request.extensions_mut().remove();
                 let sessions = self.sessions.clone();
-                let execution = Execution { sessions, this, tell, outcome: None, _held: held };
-                tokio::spawn(execution.run(self, method, request, stop));
-                running
+                let execution = Execution {
+                    sessions,
+                    this,
+                    running,
+                    tell,
+                    outcome: None,
+                    _held: held,
+                    _room: room,
+                };
+                tokio::spawn(execution.run(self, method, request));
+                waiting
             }
-            Arrival::Wait(running) => running,
+            Arrival::Wait(running) => running.attend(),
             Arrival::Answer(answer) => return Outcome::clone(&answer),
             Arrival::Refuse(status) => return Err(status),
         };
-        running.outcome().await
+        waiting.outcome().await
+    }
+
+    /// What the method is called by, also where one service answers for many.
+    fn path(&self, method: usize) -> Cow<'static, str> {
+        match self.fallback_path() {
+            Some(path) => Cow::Owned(path.to_string()),
+            None => Cow::Borrowed(self.descriptor().methods[method].path),
+        }
     }
 }
 
@@ -178,33 +205,29 @@ impl Service for Once {
     }
 }
 
-impl Running {
-    async fn outcome(mut self) -> Outcome {
-        match self.outcome.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(answer)) => Outcome::clone(answer),
-            Ok(None) | Err(_) => Err(stopped()),
-        }
-    }
-}
-
 /// A call that runs, or that could not begin. Told to everyone and to the table when it is dropped.
 struct Execution {
     sessions: Sessions,
     this: SlotUse,
+    running: Running,
     tell: watch::Sender<Option<Arc<Outcome>>>,
     outcome: Option<Outcome>,
-    /// What bounds the calls that run at a time.
+    /// What bounds the calls that run at a time, of the server and of all sessions.
     _held: Option<Arc<Held>>,
+    _room: Option<Held>,
 }
 
 impl Execution {
-    async fn run(mut self, once: Once, method: usize, request: Request<Body>, stop: Arc<Notify>) {
+    async fn run(mut self, once: Once, method: usize, request: Request<Body>) {
         let mut server = once.server.clone();
+        let running = self.running.clone();
+        let limit = self.sessions.0.max_unattended;
         self.outcome = tokio::select! {
             biased;
             _closed = server.changed() => None,
-            () = stop.notified() => None,
+            () = running.stop.notified() => None,
             outcome = self.execute(&*once.service, method, request) => Some(outcome),
+            () = running.unattended(limit) => Some(Err(unattended(limit))),
         };
     }
 
@@ -261,6 +284,13 @@ fn len(answer: &Outcome) -> usize {
 
 fn stopped() -> Status {
     let message = "the handler was stopped: its slot had a newer call, or its server ended";
+    Status::aborted(message).with_executed(Executed::Maybe)
+}
+
+fn unattended(limit: Duration) -> Status {
+    let message = format!(
+        "the handler was stopped: nobody had waited for its answer for max_unattended of {limit:?}"
+    );
     Status::aborted(message).with_executed(Executed::Maybe)
 }
 

@@ -1,5 +1,7 @@
 //! Why an attempt at a call with a slot does not run, in words: of the call that its slot had, they tell nothing.
 
+use std::time::Duration;
+
 use super::SessionLimits;
 use crate::message::{SessionId, SlotUse};
 use crate::status::{Executed, Status};
@@ -20,6 +22,14 @@ pub(crate) fn no_sessions(session: SessionId) -> Status {
         session.0
     );
     Status::failed_precondition(message).with_executed(Executed::Maybe)
+}
+
+/// Nobody opens another session for now.
+pub(super) fn too_many(whose: &str, limit: &str, most: usize, lease: Duration) -> Status {
+    let message = format!(
+        "{whose} has {limit} of {most} sessions already, each kept for {lease:?} after its last call"
+    );
+    Status::resource_exhausted(message).with_executed(Executed::No)
 }
 
 pub(super) fn stale(this: SlotUse) -> Status {

@@ -15,6 +15,7 @@ fn limits() -> SessionLimits {
         lease: LEASE,
         max_kept_answer: 100,
         max_kept_bytes: 150,
+        ..SessionLimits::default()
     }
 }
 
@@ -27,7 +28,7 @@ fn table() -> (Table, SessionId, Instant) {
 
 fn open(table: &mut Table, now: Instant) -> Result<Opened, Status> {
     let mut next = 0;
-    table.open(now, || {
+    table.open(now, None, || {
         next += 1;
         Ok(next)
     })
@@ -39,7 +40,7 @@ fn this(session: SessionId, slot: u32, sequence: u64) -> SlotUse {
 
 /// An attempt, as a word and a number.
 fn arrive(table: &mut Table, now: Instant, this: SlotUse, token: u32) -> (&'static str, u32) {
-    match table.arrive(now, this, METHOD, || token) {
+    match table.arrive(now, this, METHOD.into(), || Ok(token)) {
         Arrival::Run { running, superseded: None } => ("runs", running),
         Arrival::Run { superseded: Some(old), .. } => ("supersedes", old),
         Arrival::Wait(running) => ("waits", running),
@@ -156,12 +157,65 @@ fn sessions_are_bounded_and_those_whose_lease_is_over_make_room() {
 }
 
 #[test]
+fn sessions_of_one_connection_are_bounded_too() {
+    let limits = SessionLimits { max_sessions: 9, max_sessions_per_connection: 2, ..limits() };
+    let (mut table, now, mut next) = (Table::new(limits), Instant::now(), 0);
+    let mut open = |now, connection| {
+        let draw = || {
+            next += 1;
+            Ok(next)
+        };
+        table.open(now, Some(connection), draw)
+    };
+    for connection in [1, 1, 2] {
+        open(now, connection).expect("room");
+    }
+    let status = open(now, 1).expect_err("one too many");
+    assert_eq!((status.code(), status.executed()), (Code::ResourceExhausted, Executed::No));
+    assert!(status.message().contains("max_sessions_per_connection of 2"), "{status}");
+    open(now, 2).expect("that one has room");
+    open(now + LEASE * 2, 1).expect("its sessions are over");
+}
+
+#[test]
+fn sessions_of_an_earlier_epoch_make_room_when_nothing_of_them_runs() {
+    let (mut table, first, now) = table();
+    let second = open(&mut table, now).expect("the second").session;
+    let (runs, ran) = (this(first, 0, 1), this(second, 0, 1));
+    for call in [runs, ran] {
+        arrive(&mut table, now, call, 1);
+    }
+    finish(&mut table, now, ran, 10, 10);
+    open(&mut table, now).expect_err("full");
+    table.set_epoch(1);
+    open(&mut table, now).expect("that of the call that ran is gone");
+    assert_eq!(table.kept_bytes(), 0);
+    open(&mut table, now).expect_err("the other one has a call that runs");
+    finish(&mut table, now, runs, 10, 10);
+    open(&mut table, now).expect("it is over");
+}
+
+#[test]
+fn a_call_that_cannot_begin_is_refused_and_may_run_later() {
+    let (mut table, session, now) = table();
+    let (first, second) = (this(session, 0, 1), this(session, 0, 2));
+    let full = || Err(Status::resource_exhausted("full").with_executed(Executed::No));
+    let refused = table.arrive(now, first, METHOD.into(), full);
+    assert!(matches!(refused, Arrival::Refuse(_)), "{refused:?}");
+    assert_eq!(arrive(&mut table, now, first, 1), ("runs", 1));
+    // What runs is not superseded by it.
+    let refused = table.arrive(now, second, METHOD.into(), full);
+    assert!(matches!(refused, Arrival::Refuse(_)), "{refused:?}");
+    assert_eq!(arrive(&mut table, now, first, 2), ("waits", 1));
+}
+
+#[test]
 fn an_answer_that_is_too_long_is_not_kept_and_its_call_does_not_run_again() {
     let (mut table, session, now) = table();
     let (long, first, second) = (this(session, 0, 1), this(session, 0, 2), this(session, 1, 1));
     arrive(&mut table, now, long, 1);
     table.finish(now, long, Executed::Yes, 101, || unreachable!("too long"));
-    let Arrival::Refuse(status) = table.arrive(now, long, METHOD, || 2) else {
+    let Arrival::Refuse(status) = table.arrive(now, long, METHOD.into(), || Ok(2)) else {
         panic!("it must not run again");
     };
     assert_eq!((status.code(), status.executed()), (Code::DataLoss, Executed::Yes));
@@ -186,7 +240,7 @@ fn what_no_client_may_say_is_refused_in_words() {
     assert_eq!(arrive(&mut table, now, strange, 1), refused(Code::FailedPrecondition));
     let call = this(session, 0, 1);
     arrive(&mut table, now, call, 1);
-    let Arrival::Refuse(status) = table.arrive(now, call, "/a.A/B", || 2) else {
+    let Arrival::Refuse(status) = table.arrive(now, call, "/a.A/B".into(), || Ok(2)) else {
         panic!("another method");
     };
     assert_eq!(status.code(), Code::InvalidArgument);
@@ -198,7 +252,8 @@ fn refusals_do_not_tell_what_a_slot_has_had() {
     let (mut table, session, now) = table();
     arrive(&mut table, now, this(session, 0, 4711), 1);
     for (sequence, method) in [(3, METHOD), (4711, "/a.A/B")] {
-        let Arrival::Refuse(status) = table.arrive(now, this(session, 0, sequence), method, || 2)
+        let Arrival::Refuse(status) =
+            table.arrive(now, this(session, 0, sequence), method.into(), || Ok(2))
         else {
             panic!("neither is the call that runs");
         };
@@ -267,14 +322,14 @@ proptest! {
         for (event, token) in events.into_iter().zip(0..) {
             match event {
                 Event::Open => {
-                    let opened = table.open(now, || { next += 1; Ok(next) });
+                    let opened = table.open(now, None, || { next += 1; Ok(next) });
                     names.extend(opened.ok().map(|opened| opened.session));
                 }
                 Event::Arrive { session, slot, sequence } => {
                     // Of the last ones, which are the likeliest to live.
                     let newest = names.len() - 1;
                     let this = this(names[newest.saturating_sub(session)], slot, sequence);
-                    match table.arrive(now, this, METHOD, || token) {
+                    match table.arrive(now, this, METHOD.into(), || Ok(token)) {
                         Arrival::Run { running, .. } => {
                             prop_assert_eq!(running, token);
                             prop_assert!(!executed.contains(&this), "{:?} ran before", this);

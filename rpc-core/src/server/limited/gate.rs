@@ -53,7 +53,7 @@ impl Gate {
     }
 
     /// Lets a call in whose request has `len` bytes, or says why not.
-    pub(super) fn enter(&self, len: usize) -> Result<Held, Status> {
+    pub(in crate::server) fn enter(&self, len: usize) -> Result<Held, Status> {
         let whose = self.whose;
         let calls = Room::take(self.calls.as_ref(), 1).map_err(|limit| {
             self.refusal(format!("{whose} runs max_running_calls of {limit} calls already"))

@@ -16,9 +16,10 @@ impl Service for Opening {
 
     fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
         let sessions = self.0.clone();
-        unary(request, |_: Request<()>| async move {
+        unary(request, |request: Request<()>| async move {
             let now = tokio::time::Instant::now();
-            let opened = sessions.table().open(now, || sessions.draw_name())?;
+            let opened =
+                sessions.table().open(now, request.connection(), || sessions.draw_name())?;
             Ok(Response::new(OpenReply::of(&opened)))
         })
     }

@@ -1,4 +1,90 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
+use crate::buf::Body;
+use crate::message::{SessionId, SlotUse};
+use crate::request::{Origin, Received};
+use crate::service::MethodDescriptor;
+use crate::status::Code;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+static DESCRIPTOR: ServiceDescriptor =
+    ServiceDescriptor::new("a.A", &[MethodDescriptor::new("A", "/a.A/A")]);
+
+/// A service of one method, whose handlers end when they are dropped.
+#[derive(Default)]
+struct Hangs {
+    entered: Arc<AtomicUsize>,
+    dropped: Arc<AtomicUsize>,
+    path: Option<Arc<str>>,
+}
+
+struct CountsDrop(Arc<AtomicUsize>);
+
+impl Drop for CountsDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Service for Hangs {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &DESCRIPTOR
+    }
+
+    fn fallback_path(&self) -> Option<Arc<str>> {
+        self.path.clone()
+    }
+
+    fn call(&self, _: usize, _: Request<Body>) -> HandlerFuture {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        let counts = CountsDrop(Arc::clone(&self.dropped));
+        Box::pin(async move {
+            let _counts = counts;
+            std::future::pending().await
+        })
+    }
+}
+
+/// The sessions of a server that runs, and a session.
+struct Server {
+    sessions: Sessions,
+    session: SessionId,
+    running: watch::Sender<()>,
+}
+
+impl Server {
+    fn new(limits: SessionLimits) -> Self {
+        let sessions = Sessions::new(limits);
+        let opened = sessions.table().open(Instant::now(), None, || Ok(7)).expect("room");
+        Self { sessions, session: opened.session, running: watch::Sender::new(()) }
+    }
+
+    fn once(&self, service: impl Service) -> Once {
+        Once::new(Arc::new(service), self.sessions.clone(), self.running.subscribe())
+    }
+
+    /// A call of `len` bytes with an hour's deadline.
+    fn call(&self, once: &Once, slot: u32, sequence: u64, len: usize) -> HandlerFuture {
+        let received = Received { deadline: Instant::now() + HOUR, origin: Origin::InProcess };
+        let mut request =
+            Request::received(Body::from(bytes::Bytes::from(vec![0; len])), received, None);
+        request.set_slot(SlotUse { session: self.session, slot, sequence });
+        once.call(0, request)
+    }
+}
+
+/// Polls a call for a while; it does not end.
+async fn waits(call: &mut HandlerFuture, time: Duration) {
+    let ended = tokio::time::timeout(time, call).await;
+    assert!(ended.is_err(), "{ended:?}");
+}
+
+fn refused(outcome: &Outcome) -> (Code, Executed, &str) {
+    let status = outcome.as_ref().expect_err("refused");
+    (status.code(), status.executed(), status.message())
+}
 
 #[test]
 fn names_are_not_those_of_a_generator_that_can_be_followed() {
@@ -14,4 +100,63 @@ fn names_are_not_those_of_a_generator_that_can_be_followed() {
         sessions.draw_name().expect("it needs no system")
     };
     assert_eq!(seeded(), seeded());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_waits_for_is_stopped_after_a_while() {
+    let server = Server::new(SessionLimits::default());
+    let hangs = Hangs::default();
+    let dropped = Arc::clone(&hangs.dropped);
+    let once = server.once(hangs);
+    let limit = SessionLimits::default().max_unattended;
+    let (almost, rest) = (limit - Duration::from_secs(1), Duration::from_secs(2));
+    // Someone waits.
+    let mut first = server.call(&once, 0, 1, 0);
+    waits(&mut first, limit * 3).await;
+    drop(first);
+    tokio::time::sleep(almost).await;
+    // Who comes and goes begins the time anew.
+    waits(&mut server.call(&once, 0, 1, 0), Duration::from_millis(1)).await;
+    tokio::time::sleep(almost).await;
+    assert_eq!(dropped.load(Ordering::SeqCst), 0);
+    tokio::time::sleep(rest).await;
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    let outcome = server.call(&once, 0, 1, 0).await;
+    let (code, executed, message) = refused(&outcome);
+    assert_eq!((code, executed), (Code::Aborted, Executed::Maybe));
+    assert!(message.contains("max_unattended of 60s"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_in_all_sessions_is_bounded_though_nobody_waits_for_it() {
+    let limits =
+        SessionLimits { max_running_calls: 2, max_running_bytes: 100, ..Default::default() };
+    let server = Server::new(limits);
+    let once = server.once(Hangs::default());
+    let short = Duration::from_millis(1);
+    waits(&mut server.call(&once, 0, 1, 60), short).await;
+    let outcome = server.call(&once, 1, 1, 60).await;
+    let (code, executed, message) = refused(&outcome);
+    assert_eq!((code, executed), (Code::ResourceExhausted, Executed::No));
+    assert!(message.contains("max_running_bytes of 100"), "{message}");
+    waits(&mut server.call(&once, 1, 1, 40), short).await;
+    let outcome = server.call(&once, 2, 1, 0).await;
+    let message = refused(&outcome).2;
+    assert!(message.contains("max_running_calls of 2"), "{message}");
+    // A repeat is no other call.
+    waits(&mut server.call(&once, 0, 1, 60), short).await;
+    tokio::time::sleep(SessionLimits::default().max_unattended * 2).await;
+    waits(&mut server.call(&once, 2, 1, 100), short).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_of_another_method_is_refused_where_a_fallback_answers_for_both() {
+    let server = Server::new(SessionLimits::default());
+    let at = |path: &str| server.once(Hangs { path: Some(path.into()), ..Hangs::default() });
+    waits(&mut server.call(&at("/b.B/B"), 0, 1, 0), Duration::from_millis(1)).await;
+    let outcome = server.call(&at("/c.C/C"), 0, 1, 0).await;
+    let (code, _, message) = refused(&outcome);
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(message.contains("as /c.C/C"), "{message}");
+    waits(&mut server.call(&at("/b.B/B"), 0, 1, 0), Duration::from_millis(1)).await;
 }
