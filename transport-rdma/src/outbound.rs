@@ -32,6 +32,7 @@ use verbwire_core::transport::{Outgoing, SendError};
 use crate::decoder::{Account, class_of_head};
 use crate::error::ReceiveError;
 use crate::nic::Signal;
+use crate::proto::credit::loan::Loan;
 use crate::proto::credit::{Class, Credits, Window};
 use crate::proto::send_queue::SendQueue;
 use crate::receiver::Replies;
@@ -270,7 +271,8 @@ impl Outbound {
 
     /// The last frames of a connection that is closed: all messages that may go out without waiting, long
     /// bodies apart. The last frame says when it is sent; if there is none, and the last one that was posted
-    /// does not say so, one that does is made up.
+    /// does not say so, one that does is made up: a CREDIT if the peer has a receive for one, else a BORROW, since
+    /// its receiver counts a CREDIT as what it is, whatever window was free.
     pub(crate) fn last(&mut self, frames: &mut Vec<Frame>) {
         while self.slots.free() > 0 {
             let taken = self.queues.take_whole(|class| self.credits.may_send(class), frames);
@@ -281,7 +283,10 @@ impl Outbound {
         let class = room.into_iter().find(|class| self.credits.may_send(*class));
         if let (true, Some(class)) = (self.slots.ends_unsignalled() && self.slots.free() > 0, class)
         {
-            let mut frame = Frame::credit();
+            let mut frame = match class {
+                Class::Control => Frame::of_loan(Loan::Borrow(self.credits.last_borrow())),
+                Class::Credit(_) | Class::Data => Frame::credit(),
+            };
             self.sent(class, &mut frame, Signal::Yes);
             frames.push(frame);
         }

@@ -314,6 +314,32 @@ impl Side {
 }
 
 #[test]
+fn a_close_with_both_credits_in_flight_is_honest_and_says_when_it_is_sent() {
+    let both = windows(4, 4);
+    let (mut client, mut server) = (Side::new(both, both, 40), Side::new(both, both, 40));
+    push(&mut client.stage, request(1, 0));
+    push(&mut client.stage, cancel(1));
+    for frame in client.post() {
+        server.receive(&frame);
+        let credit = server.post();
+        assert_eq!(credit.len(), 1, "each window's debt is due at once");
+        client.receive(&credit[0]);
+    }
+    push(&mut server.stage, Message::bare(Head::GoAway { reason: GoAway::Draining }));
+    server.post().iter().for_each(|frame| client.receive(frame));
+    assert!(server.posted.iter().all(|signal| *signal == Signal::No));
+    let mut frames = Vec::new();
+    server.stage.last(&mut frames);
+    let [last] = &frames[..] else { panic!("{} frames", frames.len()) };
+    assert_eq!((last.header.kind, last.signal), (Kind::Borrow, Signal::Yes));
+    let mut buffer = [0; FRAME];
+    let len = last.encode(&mut buffer, 0, |_| None).staged;
+    client.receive(&buffer[..len]);
+    assert_eq!(client.received.len(), 1, "GOAWAY alone");
+    assert_eq!(client.stage.take_asked(), None);
+}
+
+#[test]
 fn two_stages_deliver_everything_under_any_schedule() {
     for seed in 0..60 {
         let mut rng = Rng::with_seed(seed);

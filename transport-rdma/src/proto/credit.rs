@@ -275,6 +275,11 @@ impl Credits {
         self.outbound.borrowing.poll(data, waiting)
     }
 
+    /// What the peer was told last of this side's use of its window: a frame of control that changes nothing.
+    pub fn last_borrow(&self) -> Borrow {
+        self.outbound.borrowing.last()
+    }
+
     /// Whether something is to be told of it, when the peer has a receive for that.
     pub fn has_borrow(&self, waiting: bool) -> bool {
         self.outbound.borrowing.is_due(self.outbound.data, waiting)

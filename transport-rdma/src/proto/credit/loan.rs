@@ -168,6 +168,11 @@ impl Borrowing {
         asks.then_some(Borrow { returned: self.returned, wanted })
     }
 
+    /// What was said last, without what it asked for.
+    pub(super) fn last(&self) -> Borrow {
+        Borrow { returned: self.returned, wanted: 0 }
+    }
+
     pub(super) fn is_due(&self, in_flight: u32, waiting: bool) -> bool {
         self.next(in_flight, waiting).is_some()
     }
