@@ -13,6 +13,7 @@ use crate::service::{
     HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
     StreamOutput,
 };
+use crate::status::Executed;
 
 pub(super) use gate::{Gate, Held};
 use streams::{Admitted, Holding};
@@ -22,7 +23,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// What runs at a time. A call beyond a bound is turned away at once: `ResourceExhausted`, not executed, with a
 /// [`RetryInfo`](crate::error_details::RetryInfo) that says when to try again. No call waits, so an overloaded server stays quick for those whom it
-/// serves.
+/// serves. Of a call with a slot that a server turns away it says executed *maybe*: another attempt at it may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct LoadLimits {
@@ -72,19 +73,22 @@ impl LoadLimits {
 pub struct Limited<S: ?Sized> {
     service: Arc<S>,
     gate: Arc<Gate>,
+    /// Whether a call with a slot that is turned away was: before the sessions nobody knows of its other attempts.
+    slot_executed: Executed,
 }
 
 impl<S: Service> Limited<S> {
     /// Bounds `service`.
     pub fn new(service: S, limits: &LoadLimits) -> Self {
         let gate = Gate::new(limits, service.descriptor().name);
-        Self { service: Arc::new(service), gate: Arc::new(gate) }
+        Self { service: Arc::new(service), gate: Arc::new(gate), slot_executed: Executed::No }
     }
 }
 
 impl<S: Service + ?Sized> Limited<S> {
+    /// `service` with its sessions behind a gate of the server.
     pub(super) fn behind(service: Arc<S>, gate: Arc<Gate>) -> Self {
-        Self { service, gate }
+        Self { service, gate, slot_executed: Executed::Maybe }
     }
 }
 
@@ -138,7 +142,10 @@ impl<S: Service + ?Sized> Service for Limited<S> {
                     running.await
                 })
             }
-            Err(status) => Box::pin(std::future::ready(Err(status))),
+            Err(status) => {
+                let executed = request.slot().map_or(Executed::No, |_| self.slot_executed);
+                Box::pin(std::future::ready(Err(status.with_executed(executed))))
+            }
         }
     }
 }

@@ -148,7 +148,7 @@ impl Once {
             Arrival::Run { running, superseded } => {
                 // Before the call begins, which would else have nobody who waits for it.
                 let waiting = running.clone().attend();
-                if let Some(superseded) = superseded {
+                if let Some(superseded) = &superseded {
                     superseded.stop.notify_one();
                 }
                 let held = request.extensions_mut().remove();
@@ -162,7 +162,7 @@ impl Once {
                     _held: held,
                     _room: room,
                 };
-                tokio::spawn(execution.run(self, method, request));
+                tokio::spawn(execution.run(self, method, request, superseded));
                 waiting
             }
             Arrival::Wait(running) => running.attend(),
@@ -218,7 +218,17 @@ struct Execution {
 }
 
 impl Execution {
-    async fn run(mut self, once: Once, method: usize, request: Request<Body>) {
+    async fn run(
+        mut self,
+        once: Once,
+        method: usize,
+        request: Request<Body>,
+        superseded: Option<Running>,
+    ) {
+        if let Some(superseded) = superseded {
+            // Nothing ends this early, not even a newer call: that one waits for this one, and so for the oldest.
+            superseded.ended().await;
+        }
         let mut server = once.server.clone();
         let running = self.running.clone();
         let limit = self.sessions.0.max_unattended;

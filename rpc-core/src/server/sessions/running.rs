@@ -35,6 +35,11 @@ impl Running {
         Waiting(self)
     }
 
+    /// Resolves when its handler is gone.
+    pub(super) async fn ended(mut self) {
+        drop(self.outcome.wait_for(Option::is_some).await);
+    }
+
     /// Resolves when nobody has waited for it for as long as `limit`.
     pub(super) async fn unattended(&self, limit: Duration) {
         let mut waiters = self.waiters.subscribe();

@@ -1,9 +1,11 @@
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::buf::Body;
 use crate::message::{SessionId, SlotUse};
 use crate::request::{Origin, Received};
+use crate::server::limited::Limited;
 use crate::service::MethodDescriptor;
 use crate::status::Code;
 
@@ -159,4 +161,80 @@ async fn a_repeat_of_another_method_is_refused_where_a_fallback_answers_for_both
     assert_eq!(code, Code::InvalidArgument);
     assert!(message.contains("as /c.C/C"), "{message}");
     waits(&mut server.call(&at("/b.B/B"), 0, 1, 0), Duration::from_millis(1)).await;
+}
+
+/// Its first call blocks its thread, and goes on to hang; the others return.
+struct Blocks {
+    entered: Arc<Mutex<Vec<u64>>>,
+    blocked: Arc<Barrier>,
+}
+
+impl Service for Blocks {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &DESCRIPTOR
+    }
+
+    fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
+        let sequence = request.slot().expect("it has one").sequence;
+        self.entered.lock().expect("nobody panics").push(sequence);
+        let blocked = Arc::clone(&self.blocked);
+        Box::pin(async move {
+            if sequence == 1 {
+                blocked.wait();
+                std::future::pending::<()>().await;
+            }
+            Ok(Response::new(Body::default()))
+        })
+    }
+}
+
+#[test]
+fn a_newer_call_is_not_entered_before_the_older_one_has_stopped() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let server = Server::new(SessionLimits::default());
+    let (entered, blocked) = (Arc::<Mutex<Vec<u64>>>::default(), Arc::new(Barrier::new(2)));
+    let service = Blocks { entered: Arc::clone(&entered), blocked: Arc::clone(&blocked) };
+    let once = server.once(service);
+    let entered = || entered.lock().expect("nobody panics").clone();
+    let first = server.call(&once, 0, 1, 0);
+    let other = std::thread::spawn(move || runtime().block_on(first));
+    while entered().is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    runtime().block_on(async {
+        let (mut second, mut third) = (server.call(&once, 0, 2, 0), server.call(&once, 0, 3, 0));
+        for newer in [&mut second, &mut third] {
+            waits(newer, Duration::from_millis(50)).await;
+        }
+        assert_eq!(entered(), [1]);
+        blocked.wait();
+        third.await.expect("it ran");
+        assert_eq!(entered(), [1, 3]);
+        assert_eq!(refused(&second.await).0, Code::Aborted);
+    });
+    assert_eq!(refused(&other.join().expect("no panic")).0, Code::Aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_server_does_not_say_of_a_call_that_may_run_that_it_did_not() {
+    let server = Server::new(SessionLimits::default());
+    let once = Arc::new(server.once(Hangs::default()));
+    let limits = LoadLimits::new().max_running_calls(1);
+    let gate = Arc::new(Gate::new(&limits, "the server"));
+    let limited = Limited::behind(Arc::clone(&once), gate);
+    let attempt = |slot| {
+        let received = Received { deadline: Instant::now() + HOUR, origin: Origin::InProcess };
+        let mut request = Request::received(Body::default(), received, None);
+        if let Some(slot) = slot {
+            request.set_slot(SlotUse { session: server.session, slot, sequence: 1 });
+        }
+        limited.call(0, request)
+    };
+    waits(&mut attempt(Some(0)), Duration::from_millis(1)).await;
+    for (slot, expected) in [(Some(0), Executed::Maybe), (None, Executed::No)] {
+        let outcome = attempt(slot).await;
+        let (code, executed, message) = refused(&outcome);
+        assert_eq!((code, executed), (Code::ResourceExhausted, expected), "{message}");
+    }
 }
