@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 
 use super::LoadLimits;
 use crate::error_details::{ErrorDetails, RetryInfo};
@@ -13,8 +13,8 @@ use crate::status::{Executed, Status};
 /// Lets calls in, for all services that share it.
 #[derive(Debug)]
 pub(in crate::server) struct Gate {
-    calls: Option<Room>,
-    bytes: Option<Room>,
+    calls: Option<Arc<Room>>,
+    bytes: Option<Arc<Room>>,
     retry_after: Duration,
     whose: &'static str,
 }
@@ -22,14 +22,27 @@ pub(in crate::server) struct Gate {
 #[derive(Debug)]
 struct Room {
     limit: usize,
-    free: Arc<Semaphore>,
+    /// Nobody queues for it: who did would take what is free while it waits for the rest, and calls would be turned away
+    /// for nothing.
+    free: Semaphore,
+    /// Told whenever something becomes free.
+    freed: Notify,
+    /// Held by the message of a stream that is the next to get room, so that they get it in turn.
+    turn: Mutex<()>,
+}
+
+/// A part of a room, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Taken {
+    room: Arc<Room>,
+    permits: u32,
 }
 
 /// What a call holds while it runs.
 #[derive(Debug)]
 pub(in crate::server) struct Held {
-    _calls: Option<OwnedSemaphorePermit>,
-    _bytes: Option<OwnedSemaphorePermit>,
+    _calls: Option<Taken>,
+    _bytes: Option<Taken>,
 }
 
 /// Other requests take what there is.
@@ -42,7 +55,8 @@ impl Gate {
         let room = |limit: usize| {
             // As many as can be asked for at once.
             let limit = limit.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
-            Room { limit, free: Arc::new(Semaphore::new(limit)) }
+            let free = Semaphore::new(limit);
+            Arc::new(Room { limit, free, freed: Notify::new(), turn: Mutex::new(()) })
         };
         Self {
             calls: limits.calls.map(room),
@@ -69,16 +83,25 @@ impl Gate {
         Ok(Held { _calls: calls, _bytes: bytes })
     }
 
-    /// Room for a message of a call that runs, once there is some; `None` where nothing bounds it.
-    pub(super) async fn room(&self, len: usize) -> Option<OwnedSemaphorePermit> {
+    /// Room for a message of a call that runs, once there is some; `None` where nothing bounds it. It takes nothing while it
+    /// waits: calls that fit go before it, other messages after it.
+    pub(super) async fn room(&self, len: usize) -> Option<Taken> {
         let room = self.bytes.as_ref()?;
-        let permits = Arc::clone(&room.free).acquire_many_owned(room.permits(len)).await;
-        Some(permits.expect("it is never closed"))
+        let _turn = room.turn.lock().await;
+        loop {
+            if let Ok(taken) = Room::take(Some(room), len) {
+                return taken;
+            }
+            // Only who has the turn waits here, and a call of `notify_one` before this is remembered.
+            room.freed.notified().await;
+        }
     }
 
-    /// The same, if there is room now.
-    pub(super) fn room_now(&self, len: usize) -> Result<Option<OwnedSemaphorePermit>, NoRoom> {
-        Room::take(self.bytes.as_ref(), len).map_err(|_limit| NoRoom)
+    /// The same, if there is room now and no message waits for it.
+    pub(super) fn room_now(&self, len: usize) -> Result<Option<Taken>, NoRoom> {
+        let Some(room) = &self.bytes else { return Ok(None) };
+        let _turn = room.turn.try_lock().map_err(|_others_wait| NoRoom)?;
+        Room::take(Some(room), len).map_err(|_limit| NoRoom)
     }
 
     fn refusal(&self, message: String) -> Status {
@@ -91,15 +114,16 @@ impl Gate {
 
 impl Room {
     /// Takes `count` of what is free, or all there is where that is less; `Err` with the limit if it is not free.
-    fn take(room: Option<&Self>, count: usize) -> Result<Option<OwnedSemaphorePermit>, usize> {
+    fn take(room: Option<&Arc<Self>>, count: usize) -> Result<Option<Taken>, usize> {
         let Some(room) = room else {
             return Ok(None);
         };
         if room.limit == 0 {
             return Err(0);
         }
-        let free = Arc::clone(&room.free);
-        free.try_acquire_many_owned(room.permits(count)).map(Some).map_err(|_full| room.limit)
+        let permits = room.permits(count);
+        room.free.try_acquire_many(permits).map_err(|_full| room.limit)?.forget();
+        Ok(Some(Taken { room: Arc::clone(room), permits }))
     }
 
     /// What something of `count` takes: all there is where that is less.
@@ -108,9 +132,55 @@ impl Room {
     }
 }
 
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.free.add_permits(self.permits as usize);
+        self.room.freed.notify_one();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::task::{JoinHandle, yield_now};
+
     use super::*;
+
+    fn waiting(gate: &Arc<Gate>, len: usize) -> JoinHandle<Option<Taken>> {
+        let gate = Arc::clone(gate);
+        tokio::spawn(async move { gate.room(len).await })
+    }
+
+    #[tokio::test]
+    async fn a_message_that_waits_takes_nothing_from_calls_and_keeps_its_place() {
+        let gate = Arc::new(Gate::new(&LoadLimits::new().max_running_bytes(10), "the server"));
+        let first = gate.enter(6).expect("room");
+        let (large, small) = (waiting(&gate, 8), waiting(&gate, 2));
+        yield_now().await;
+        let other = gate.enter(4).expect("the message that waits has taken nothing");
+        assert!(gate.enter(1).is_err(), "now it is full");
+        drop(other);
+        yield_now().await;
+        assert!(!large.is_finished(), "6 and 8 are more than 10");
+        assert!(!small.is_finished(), "it is behind the large one");
+        assert!(gate.room_now(1).is_err(), "so is a third message");
+        drop(first);
+        let large = large.await.expect("no panic").expect("a bound");
+        let small = small.await.expect("no panic").expect("a bound");
+        assert!(gate.enter(1).is_err(), "both hold their room");
+        drop((large, small));
+        assert!(gate.enter(10).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_message_that_waits_no_more_lets_the_next_one_go() {
+        let gate = Arc::new(Gate::new(&LoadLimits::new().max_running_bytes(10), "the server"));
+        let held = gate.enter(6).expect("room");
+        let (large, small) = (waiting(&gate, 8), waiting(&gate, 2));
+        yield_now().await;
+        large.abort();
+        assert!(small.await.expect("no panic").is_some());
+        drop(held);
+    }
 
     #[test]
     fn a_call_beyond_a_bound_is_turned_away_with_a_hint() {

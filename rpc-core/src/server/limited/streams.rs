@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::sync::OwnedSemaphorePermit;
-
-use super::gate::{Gate, Held, NoRoom};
+use super::gate::{Gate, Held, NoRoom, Taken};
 use crate::buf::Body;
 use crate::metadata::MetadataMap;
 use crate::status::Status;
@@ -43,9 +41,9 @@ pub(super) struct Admitted {
     requests: Box<dyn Messages>,
     gate: Arc<Gate>,
     /// Of the message that the handler has. It is done with that when it asks for the next.
-    held: Option<OwnedSemaphorePermit>,
+    held: Option<Taken>,
     /// A message that has no room yet.
-    waiting: Option<(Body, BoxFuture<'static, Option<OwnedSemaphorePermit>>)>,
+    waiting: Option<(Body, BoxFuture<'static, Option<Taken>>)>,
 }
 
 impl Admitted {
