@@ -99,7 +99,7 @@ impl Layer {
 impl Rest for Behind {
     fn run(&self, request: Request<Payload>) -> BoxFuture<'static, interceptor::Outcome> {
         let Through { client, index, method, cancel } = &self.through;
-        let (index, cancel) = (*index, Arc::clone(cancel));
+        let (index, cancel) = (*index, cancel.child());
         if let Some(handover) = &self.replies {
             let call = request.try_map(Payload::into_input);
             let call = call.map(|request| client.raw_replying(index, request, cancel));
