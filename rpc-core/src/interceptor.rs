@@ -13,6 +13,8 @@ mod payload;
 mod progress;
 mod replies;
 mod service;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -117,6 +117,15 @@ impl Status {
         self
     }
 
+    /// The same status with `trailers` in front of its metadata: they are what a stream ends with, however it does.
+    pub(crate) fn after_trailers(mut self, mut trailers: MetadataMap) -> Self {
+        if trailers.is_empty() {
+            return self;
+        }
+        trailers.extend(std::mem::take(self.metadata_mut()));
+        self.with_metadata(trailers)
+    }
+
     /// The same status with another code.
     pub(crate) fn with_code(mut self, code: Code) -> Self {
         self.0.code = code;

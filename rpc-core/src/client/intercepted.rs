@@ -130,6 +130,10 @@ impl Rest for Behind {
             }
         })
     }
+
+    fn can_run(&self) -> bool {
+        self.replies.as_ref().is_none_or(Handover::is_free)
+    }
 }
 
 /// The end of the call was asked for. The call behind the interceptor sees that by itself, so that its

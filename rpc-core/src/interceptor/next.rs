@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::progress::{Progress, Traffic};
+use super::replies::replies_have_begun;
 use super::{Outcome, Payload};
 use crate::request::Request;
 use crate::service::MethodDescriptor;
@@ -41,6 +42,9 @@ pub enum Side {
 /// What comes behind the last interceptor.
 pub(crate) trait Rest: Send + Sync + 'static {
     fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome>;
+
+    /// Whether there is somebody to take the replies of a further run.
+    fn can_run(&self) -> bool;
 }
 
 impl Next {
@@ -70,18 +74,28 @@ impl Next {
         Traffic::new(Arc::clone(&self.progress))
     }
 
+    /// Whether the rest of the call may be run, once or once more: not when replies in a stream have begun. The caller has had
+    /// them then, and [`run`](Self::run) fails without calling anything.
+    pub fn can_run(&self) -> bool {
+        self.rest.can_run()
+    }
+
     /// Runs the rest of the call, to its end: where replies are a stream, to the end of that.
     ///
     /// # Errors
     ///
     /// How the call failed. Whatever status an interceptor makes of it, whether the handler ran is kept. `Internal`
-    /// without a run if the replies of an earlier one have begun.
+    /// without a run where it [can no longer run](Self::can_run). `Cancelled` without a run if an interceptor left this to
+    /// a task and ended the call first: its caller was told that it has not been executed.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future cancels what it runs.
     pub async fn run(self, request: Request<Payload>) -> Outcome {
-        let mut run = self.progress.begin();
+        if !self.rest.can_run() {
+            return Err(replies_have_begun());
+        }
+        let mut run = self.progress.begin()?;
         let request = request.map(|payload| payload.counted(&self.progress));
         let outcome = self.rest.run(request).await;
         run.executed = match &outcome {

@@ -1,8 +1,8 @@
 //! What is known of a call behind an interceptor: whether its handler ran, and which messages went by.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::buf::Body;
@@ -13,12 +13,19 @@ use crate::streaming::Messages;
 /// What is known over all runs of the rest of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Runs that have not ended.
-    running: AtomicUsize,
-    /// The most of all runs that have ended, as a number.
-    executed: AtomicU8,
+    runs: Mutex<Runs>,
     pub(super) requests: Counter,
     pub(super) replies: Counter,
+}
+
+#[derive(Debug)]
+struct Runs {
+    /// Those that have not ended.
+    running: usize,
+    /// The most of all that have ended.
+    executed: Executed,
+    /// The call was said not to have run, so that none may begin any more.
+    over: bool,
 }
 
 /// One run of the rest. Dropped before its end, it may have reached the handler.
@@ -100,33 +107,60 @@ impl Messages for CountedRequests {
 impl Progress {
     /// Whether a run of the rest goes on.
     pub(crate) fn is_running(&self) -> bool {
-        self.running.load(Ordering::Relaxed) > 0
+        self.runs().running > 0
     }
 
-    /// The status with which an intercepted call ends, when no run of its rest goes on.
+    /// The status with which an intercepted call ends. An interceptor may have left a run to a task of its own: one that
+    /// goes on has perhaps reached the handler, and where nothing has run, nothing will.
     pub(crate) fn status(&self, status: Status) -> Status {
-        status.with_executed(match self.executed.load(Ordering::Relaxed) {
-            0 => Executed::No,
-            1 => Executed::Maybe,
-            _ => Executed::Yes,
-        })
+        let mut runs = self.runs();
+        let executed = match (runs.executed, runs.running) {
+            (Executed::No, 0) => {
+                runs.over = true;
+                Executed::No
+            }
+            (Executed::No, _) => Executed::Maybe,
+            (known, _) => known,
+        };
+        status.with_executed(executed)
     }
 
-    pub(super) fn begin(&self) -> Run<'_> {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        Run { progress: self, executed: Executed::Maybe }
+    /// Begins a run of the rest.
+    ///
+    /// # Errors
+    ///
+    /// The call's caller has been told that it has not run.
+    pub(super) fn begin(&self) -> Result<Run<'_>, Status> {
+        let mut runs = self.runs();
+        if runs.over {
+            let message =
+                "this call has ended, not executed: an interceptor cannot run it any more";
+            return Err(Status::cancelled(message).with_executed(Executed::No));
+        }
+        runs.running += 1;
+        Ok(Run { progress: self, executed: Executed::Maybe })
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self { running: 0, executed: Executed::No, over: false }
     }
 }
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        let number = match self.executed {
-            Executed::No => 0,
-            Executed::Maybe => 1,
-            Executed::Yes => 2,
+        let mut runs = self.progress.runs();
+        runs.executed = match (runs.executed, self.executed) {
+            (Executed::Yes, _) | (_, Executed::Yes) => Executed::Yes,
+            (Executed::No, Executed::No) => Executed::No,
+            _ => Executed::Maybe,
         };
-        self.progress.executed.fetch_max(number, Ordering::Relaxed);
-        self.progress.running.fetch_sub(1, Ordering::Relaxed);
+        runs.running -= 1;
     }
 }
 

@@ -10,7 +10,7 @@
 //! The interceptor awaits the rest of the call to its end, as it does for one reply, so that it sees the call as a whole.
 //! The replies meanwhile go to their reader without it. What the interceptor then returns is how they end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
@@ -68,23 +68,41 @@ impl Handover {
 
     /// Hands over replies that have begun, and waits for their end.
     pub(crate) async fn pass(&self, replies: Response<Box<dyn Messages>>) -> Outcome {
-        let opened = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let opened = opened.ok_or_else(|| {
-            let message =
-                "the replies of an earlier run of this call have begun: it cannot run again";
-            Status::internal(message).with_executed(Executed::Yes)
-        })?;
-        let (messages, block) = replies.into_parts();
+        // Of runs at the same time one can be the first.
+        let opened = self.sender().take().ok_or_else(replies_have_begun)?;
+        let (messages, mut block) = replies.into_parts();
+        // What a handler says at the end, it may say at the beginning: the interceptor is to see it first.
+        let said = block.as_mut().map(|block| std::mem::take(&mut block.trailers));
+        let mut trailers = said.unwrap_or_default();
         let headers = block.as_ref().map(|block| block.headers.clone()).unwrap_or_default();
         let (ended, end) = oneshot::channel();
         let unread = || Status::cancelled("nobody reads the replies").with_executed(Executed::Yes);
         opened
             .send(Opened { replies: Response::with_block(messages, block), ended })
             .map_err(|_unread| unread())?;
-        let (count, trailers) = end.await.map_err(|_dropped| unread())??;
+        let (count, rest) = match end.await.map_err(|_dropped| unread())? {
+            Ok(end) => end,
+            Err(status) => return Err(status.after_trailers(trailers)),
+        };
+        trailers.extend(rest);
         let block = Box::new(Block { headers, trailers });
         Ok(Response::with_block(Payload::passed(count), Some(block)))
     }
+
+    /// Whether no replies have been handed over.
+    pub(crate) fn is_free(&self) -> bool {
+        self.sender().is_some()
+    }
+
+    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Opened>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The status of a run that comes too late.
+pub(super) fn replies_have_begun() -> Status {
+    let message = "the replies of an earlier run of this call have begun: it cannot run again";
+    Status::internal(message).with_executed(Executed::Yes)
 }
 
 /// The other end of a [`Handover`].

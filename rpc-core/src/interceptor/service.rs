@@ -112,6 +112,10 @@ impl<S: Service + ?Sized> Rest for Unary<S> {
         let running = running.map(|request| self.service.call(self.index, request));
         Box::pin(async move { Ok(running?.await?.map(Payload::from)) })
     }
+
+    fn can_run(&self) -> bool {
+        true
+    }
 }
 
 /// One that has streams.
@@ -140,6 +144,10 @@ impl<S: Service + ?Sized> Rest for Streams<S> {
                 _ => Err(wrong_output()),
             }
         })
+    }
+
+    fn can_run(&self) -> bool {
+        self.reply == Form::Whole || self.handover.is_free()
     }
 }
 

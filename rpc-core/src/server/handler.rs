@@ -155,14 +155,8 @@ where
 
 impl<F> Replies<F> {
     /// The status with which the replies fail: trailers are the metadata of one.
-    fn failed(&mut self, mut status: Status) -> Status {
-        if !self.trailers.is_empty() {
-            let own = std::mem::take(status.metadata_mut());
-            let mut trailers = std::mem::take(&mut self.trailers);
-            trailers.extend(own);
-            status = status.with_metadata(trailers);
-        }
-        not_ok(status)
+    fn failed(&mut self, status: Status) -> Status {
+        not_ok(status.after_trailers(std::mem::take(&mut self.trailers)))
     }
 }
 
