@@ -2,6 +2,7 @@
 
 mod response;
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,9 +35,17 @@ pub struct Request<T> {
     /// Boxed, because most requests have none, and all are moved.
     metadata: Option<Box<MetadataMap>>,
     /// Boxed for the same reason.
-    slot: Option<Box<SlotUse>>,
+    slot: Option<Box<Slot>>,
     /// Boxed for the same reason.
     extensions: Option<Box<Extensions>>,
+}
+
+/// The use of a slot that a call has, and on a server what bounds the calls that run. Such a call goes on when its connection
+/// is lost, so that it takes this along; copies have it too, since any of them may be the one that runs.
+#[derive(Debug, Clone)]
+struct Slot {
+    this: SlotUse,
+    held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Whose deadline a request has, besides its own timeout.
@@ -191,17 +200,29 @@ impl<T> Request<T> {
     /// attempts at it one runs, and the others have its answer. Only for calls without streams, to a server with
     /// [`Sessions`](crate::server::Sessions), which else refuses them.
     pub fn set_slot(&mut self, slot: SlotUse) {
-        self.slot = Some(Box::new(slot));
+        let held = self.take_held();
+        self.slot = Some(Box::new(Slot { this: slot, held }));
     }
 
     /// The use of a slot that the call has.
     pub fn slot(&self) -> Option<SlotUse> {
-        self.slot.as_deref().copied()
+        self.slot.as_deref().map(|slot| slot.this)
     }
 
     /// A received request has the slot that its head says.
     pub(crate) fn receive_slot(&mut self, slot: Option<Box<SlotUse>>) {
-        self.slot = slot;
+        self.slot = slot.map(|this| Box::new(Slot { this: *this, held: None }));
+    }
+
+    /// Keeps `held` for as long as the call goes on, if it has a slot.
+    pub(crate) fn hold(&mut self, held: Arc<dyn Any + Send + Sync>) {
+        if let Some(slot) = &mut self.slot {
+            slot.held = Some(held);
+        }
+    }
+
+    pub(crate) fn take_held(&mut self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.slot.as_mut()?.held.take()
     }
 
     /// Gives the call a turn that was waited for: see [`Channel::turn`](crate::Channel::turn). On another connection

@@ -133,10 +133,8 @@ impl<S: Service + ?Sized> Service for Limited<S> {
         match self.gate.enter(request.get_ref().len()) {
             Ok(held) => {
                 let held = Arc::new(held);
-                if request.slot().is_some() {
-                    // Such a call goes on when this one is dropped.
-                    request.extensions_mut().insert(Arc::clone(&held));
-                }
+                // Such a call goes on when this one is dropped.
+                request.hold(Arc::clone(&held) as _);
                 let running = self.service.call(method, request);
                 Box::pin(async move {
                     let _held = held;

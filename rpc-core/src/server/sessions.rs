@@ -6,6 +6,7 @@
 mod opening;
 mod running;
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -151,7 +152,7 @@ impl Once {
                 if let Some(superseded) = &superseded {
                     superseded.stop.notify_one();
                 }
-                let held = request.extensions_mut().remove();
+                let held = request.take_held();
                 let sessions = self.sessions.clone();
                 let execution = Execution {
                     sessions,
@@ -213,7 +214,7 @@ struct Execution {
     tell: watch::Sender<Option<Arc<Outcome>>>,
     outcome: Option<Outcome>,
     /// What bounds the calls that run at a time, of the server and of all sessions.
-    _held: Option<Arc<Held>>,
+    _held: Option<Arc<dyn Any + Send + Sync>>,
     _room: Option<Held>,
 }
 

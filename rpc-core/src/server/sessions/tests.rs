@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::buf::Body;
+use crate::interceptor::{self, Intercepted, Interceptor, Next, Payload};
 use crate::message::{SessionId, SlotUse};
 use crate::request::{Origin, Received};
 use crate::server::limited::Limited;
@@ -68,12 +69,12 @@ impl Server {
     }
 
     /// A call of `len` bytes with an hour's deadline.
-    fn call(&self, once: &Once, slot: u32, sequence: u64, len: usize) -> HandlerFuture {
+    fn call(&self, service: &dyn Service, slot: u32, sequence: u64, len: usize) -> HandlerFuture {
         let received = Received { deadline: Instant::now() + HOUR, origin: Origin::InProcess };
         let mut request =
             Request::received(Body::from(bytes::Bytes::from(vec![0; len])), received, None);
         request.set_slot(SlotUse { session: self.session, slot, sequence });
-        once.call(0, request)
+        service.call(0, request)
     }
 }
 
@@ -237,4 +238,28 @@ async fn a_full_server_does_not_say_of_a_call_that_may_run_that_it_did_not() {
         let (code, executed, message) = refused(&outcome);
         assert_eq!((code, executed), (Code::ResourceExhausted, expected), "{message}");
     }
+}
+
+/// Keeps the request that came, and runs a copy.
+struct RunsACopy;
+
+impl Interceptor for RunsACopy {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> interceptor::Outcome {
+        next.run(request.copy().expect("one message")).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_goes_on_counts_for_the_servers_bound_though_an_interceptor_ran_a_copy() {
+    let server = Server::new(SessionLimits::default());
+    let limits = LoadLimits::new().max_running_calls(1);
+    let service = Limited::new(Intercepted::new(server.once(Hangs::default()), RunsACopy), &limits);
+    let short = Duration::from_millis(1);
+    waits(&mut server.call(&service, 0, 1, 0), short).await;
+    let outcome = server.call(&service, 1, 1, 0).await;
+    let message = refused(&outcome).2;
+    assert!(message.contains("max_running_calls of 1"), "{message}");
+    // Until it is stopped.
+    tokio::time::sleep(SessionLimits::default().max_unattended * 2).await;
+    waits(&mut server.call(&service, 1, 1, 0), short).await;
 }
