@@ -54,9 +54,9 @@ impl TowerRequest {
     }
 
     /// Whether the call may be made again after it has failed so, without doing anything twice that must not be: its handler
-    /// never ran, or its method is idempotent.
+    /// never ran, or its method is idempotent. Not when its replies, in a stream, have begun.
     pub fn may_repeat(&self, status: &Status) -> bool {
-        status.executed() == Executed::No || self.method().idempotent
+        self.next.can_run() && (status.executed() == Executed::No || self.method().idempotent)
     }
 }
 

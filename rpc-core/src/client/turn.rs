@@ -22,7 +22,13 @@ impl Turn {
     /// Waits for a slot and for room in the transport. A connection that has ended keeps nobody waiting: the call learns
     /// of it.
     pub(super) async fn on(shared: Arc<Shared>) -> Self {
-        let Ok(slot) = shared.free_slots().acquire().await else {
+        // At once if it can be: `acquire` also waits when the task has used up its budget, and whoever sheds load would
+        // turn the call away for that.
+        let slot = match shared.free_slots().try_acquire() {
+            Ok(slot) => Ok(slot),
+            Err(_none) => shared.free_slots().acquire().await,
+        };
+        let Ok(slot) = slot else {
             return Self::free();
         };
         slot.forget();
