@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use verbwire::{Channel, Code, Executed, NamedService, Request};
 use verbwire_tests::case;
 use verbwire_tests::case::{Case, Need};
-use verbwire_tests::fixture::{Fixture, Serving, connect};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, connect};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
@@ -98,7 +98,8 @@ async fn many_callers_get_their_own_answers(fixture: Fixture) {
 }
 
 async fn many_channels_share_a_server(fixture: Fixture) {
-    let (pair, serving) = fixture.pair_with(|builder| builder).await;
+    // On an emulated device 60 handshakes at a time take longer than a server gives one by default.
+    let (pair, serving) = fixture.pair_with(|builder| builder.handshake_timeout(LONG)).await;
     let mut channels = JoinSet::new();
     for number in 0..60 {
         let endpoint = serving.endpoint();

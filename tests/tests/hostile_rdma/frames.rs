@@ -51,8 +51,8 @@ fn cases() -> Vec<(Vec<u8>, &'static str)> {
             "DATA frame for call 1.1, which has no body to come",
         ),
         (
-            frame(Header { metadata_len: 7125, ..request }, &[0; 7125]),
-            "metadata of 7125 bytes exceeds max_metadata_size of 7124 bytes",
+            frame(Header { metadata_len: 7101, ..request }, &[0; 7101]),
+            "metadata of 7101 bytes exceeds max_metadata_size of 7100 bytes",
         ),
         (
             frame(Header { flags: Flags::BODY_FOLLOWS, body_len: (64 << 20) + 1, ..request }, b""),
