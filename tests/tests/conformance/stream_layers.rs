@@ -211,7 +211,7 @@ async fn what_an_interceptor_drops_of_a_stream_is_cancelled(fixture: Fixture) {
 }
 
 async fn an_interceptor_may_end_a_stream(fixture: Fixture) {
-    let impatient = || Impatient(Duration::from_millis(50));
+    let impatient = || Impatient(Duration::from_millis(500));
     for is_client in [true, false] {
         let pair = match is_client {
             true => pair(&fixture, impatient(), Idle).await,
@@ -388,7 +388,7 @@ async fn the_deadline_covers_interceptors_of_streams(fixture: Fixture) {
     let pair = pair(&fixture, Lingers(LONG * 2), Idle).await;
     let within = |request| {
         let mut request = Request::new(request);
-        request.set_timeout(Duration::from_millis(100));
+        request.set_timeout(Duration::from_secs(1));
         request
     };
     for then in [Act::Take, Act::Hang] {
