@@ -44,7 +44,8 @@ pub struct RdmaConfig {
     ///
     /// Each connection is promised 6 of them for as long as it lives. A connection whose peer has more to send borrows some,
     /// up to `data_window`, from what others do not need; so a sixteenth more than 6 for each connection is the least, and
-    /// whatever is beyond that is speed for those that are busy. A connection for which there are not 6 is refused.
+    /// whatever is beyond that is speed for those that are busy. A connection for which there are
+    /// not 6, and one more for its HELLO, is refused; so the most that there can be, 32,768, suffice for 5119 connections.
     ///
     /// Only connections whose peers share a protection domain share receives: trusted peers ([`Peers::Trusted`]), and peers
     /// behind memory windows. Others have their own, since a queue of receives belongs to one domain, and so has every
@@ -200,7 +201,8 @@ impl Default for RdmaConfig {
 impl RdmaConfig {
     /// Settings for a side that has so many connections at a time, most of them idle. Receives are shared: 8 for each connection,
     /// and 1024 besides for those that are busy. Each has 8 buffers to send from and a short send queue, so that a connection
-    /// holds some 112 KiB and not 984.
+    /// holds some 112 KiB and not 984. Receives are 32,768 at most: from 3968 connections on there is less for those that are
+    /// busy, and beyond 5119 a connection is refused (see [`shared_receives`](Self::shared_receives)).
     pub fn for_many(connections: u32) -> Self {
         let shared_receives = connections.saturating_mul(8).saturating_add(1024);
         Self {

@@ -12,7 +12,7 @@ use verbwire_core::transport::{
 use verbwire_core::wire::Hello;
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
-use crate::config::{RdmaConfig, WINDOW};
+use crate::config::RdmaConfig;
 use crate::connection::RdmaConnection;
 use crate::decoder::FrameDecoder;
 use crate::device::{BufferCounts, Device, Memory, PoolCounts};
@@ -280,15 +280,11 @@ impl Shared {
                 Wire::InfiniBand => usize::MAX,
             },
         };
-        // A peer may promise what this side never uses.
-        let theirs = Windows {
-            data: peer.data_window.min(*WINDOW.end()),
-            control: peer.control_window.min(*WINDOW.end()),
-        };
+        let theirs = Windows { data: peer.data_window, control: peer.control_window };
         // HELLO may still hold a slot and a buffer.
         let slots = endpoint.send_depth().min(config.staging_buffers) - 1;
         let ours = Windows { data: own.data_window, control: own.control_window };
-        let credits = Credits::with_loans((theirs, peer.most_data_window.min(*WINDOW.end())), ours);
+        let credits = Credits::with_loans((theirs, peer.most_data_window), ours);
         Outbound::new(limits, credits, SendQueue::new(slots), rendezvous)
     }
 

@@ -64,6 +64,10 @@ impl Windows {
     }
 }
 
+/// Frames of a window in flight at most, however great the peer made it: it may promise what this side never uses, but must
+/// keep to its own numbers. 4096: what is in flight is remembered.
+pub const MOST_USED: u32 = 4096;
+
 /// A peer that claims to have posted receives for frames that were never sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer claims {claimed} more receives than the {in_flight} frames in flight to it")]
@@ -169,7 +173,7 @@ impl Credits {
         let Outbound { borrowing, control_window, data, control, .. } = &self.outbound;
         match class {
             Class::Data => borrowing.allows(*data),
-            Class::Control => control < control_window,
+            Class::Control => *control < (*control_window).min(MOST_USED),
             Class::Credit(Window::Data) => self.outbound.data_credit == Slot::Free,
             Class::Credit(Window::Control) => self.outbound.control_credit == Slot::Free,
         }

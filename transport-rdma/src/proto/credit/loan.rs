@@ -14,6 +14,7 @@
 //! aside. A borrower that is asked to keep less sends nothing beyond that from then on; each frame that is covered brings
 //! it nearer, and each BORROW lets the lender's next CREDIT go. Both kinds are frames of control.
 
+use super::MOST_USED;
 use verbwire_core::message::CallId;
 use verbwire_core::wire::{Header, Kind};
 
@@ -152,7 +153,7 @@ impl Borrowing {
 
     /// Whether one more data frame may go out while so many are in flight.
     pub(super) fn allows(&self, in_flight: u32) -> bool {
-        in_flight < self.window().min(self.kept())
+        in_flight < self.window().min(self.kept()).min(MOST_USED)
     }
 
     /// What is to be said of the window.
@@ -163,7 +164,8 @@ impl Borrowing {
             return Some(Borrow { returned: self.returned + u64::from(spare), wanted: 0 });
         }
         let is_settled = window <= kept && in_flight >= window;
-        let wanted = window.min(self.most - window.min(self.most));
+        let usable = self.most.min(MOST_USED);
+        let wanted = window.min(usable - window.min(usable));
         let asks = waiting && is_settled && wanted > 0 && !self.asked;
         asks.then_some(Borrow { returned: self.returned, wanted })
     }

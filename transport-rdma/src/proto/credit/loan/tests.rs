@@ -213,3 +213,16 @@ fn a_borrower_cannot_return_what_it_has_not() {
     assert_eq!(credits.handle_borrow(borrow(4)), Err(lie));
     assert!(credits.handle_borrow(borrow(1)).is_err());
 }
+
+#[test]
+fn a_peer_that_promises_more_than_is_used_may_lend_all_of_it_and_no_more() {
+    let peer = Windows { data: 4000, control: 2 };
+    let mut credits = Credits::with_loans((peer, 10_000), FLOOR);
+    send(&mut credits, 0..4000);
+    assert_eq!(credits.poll_borrow(true), Some(Borrow { returned: 0, wanted: 96 }));
+    let lend = |lent| Lend { lent, keep: KEEP_ALL };
+    credits.handle_lend(lend(6000)).expect("within what it announced");
+    send(&mut credits, 0..96);
+    assert!(!credits.may_send(Class::Data), "more is in flight than is remembered");
+    assert!(credits.handle_lend(lend(6001)).is_err());
+}
