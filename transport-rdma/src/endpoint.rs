@@ -21,7 +21,7 @@ use crate::config::RdmaConfig;
 use crate::device::{Device, Lease};
 use crate::error;
 use crate::memory::{CpuBuf, NicAccess, NicBuf};
-use crate::nic::{CmConnection, Cqs, Depths, NicError, Qp, RecvWr, Wc, Wire};
+use crate::nic::{CmConnection, Depths, NicError, Qp, RecvWr, Wc, Wire};
 use crate::reactor::{Awaited, Binding, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Rendezvous;
@@ -59,26 +59,101 @@ pub(crate) struct Endpoint {
 /// Queue pairs that are made at most to find one whose number nobody had lately. 64: devices hand numbers out in a circle.
 const TRIES: usize = 64;
 
-/// A queue pair whose completions cannot be taken for those of one that is gone.
+/// A queue pair whose completions cannot be taken for those of one that is gone; `None` if the device makes no such one.
 fn known_qp(
     make: impl Fn() -> Result<Arc<dyn Qp>, NicError>,
     mut bind: impl FnMut(&Arc<dyn Qp>) -> Binding,
-) -> Result<Arc<dyn Qp>, NicError> {
+) -> Result<Option<Arc<dyn Qp>>, NicError> {
     // Kept until there is another one, which so has another number.
     let mut aside = Vec::new();
     while aside.len() < TRIES {
         let qp = make()?;
         match bind(&qp) {
-            Binding::Known => return Ok(qp),
+            Binding::Known => return Ok(Some(qp)),
             Binding::InUse => aside.push(qp),
         }
     }
-    Err(NicError {
-        verb: "ibv_create_qp",
-        reason: format!(
-            "each of {TRIES} queue pairs got the number of one that has just ended; connect again later"
-        ),
-    })
+    Ok(None)
+}
+
+/// A queue pair, and the completions that name it.
+type Known = (Arc<dyn Qp>, Share);
+
+/// A queue pair with its completions and receives.
+struct Made {
+    qp: Arc<dyn Qp>,
+    share: Share,
+    membership: Option<Membership>,
+    depths: Depths,
+}
+
+impl Made {
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// The device is out of something.
+    fn new(
+        device: &Arc<Device>,
+        config: &RdmaConfig,
+        reaper: &Arc<dyn Reaper>,
+    ) -> Result<Self, Error> {
+        let send = config.send_depth.min(device.nic().capabilities().max_wr);
+        // Each turn finds a queue of shared receives without numbers, and there are few queues.
+        loop {
+            let Some(membership) = device.share_receives(config, reaper)? else {
+                return Self::alone(device, config, send);
+            };
+            if let Some((qp, share)) = Self::sharing(device, config, &membership, send)? {
+                let (membership, depths) = (Some(membership), Depths { send, recv: 0 });
+                return Ok(Self { qp, share, membership, depths });
+            }
+            membership.shared().lack_numbers();
+        }
+    }
+
+    /// One with receives of its own.
+    fn alone(device: &Device, config: &RdmaConfig, send: u32) -> Result<Self, Error> {
+        let capabilities = device.nic().capabilities();
+        if config.receives() > capabilities.max_wr {
+            let message = format!(
+                "{} holds {} work requests in a queue, and the windows need {} receives: lower data_window and                  control_window",
+                capabilities.device,
+                capabilities.max_wr,
+                config.receives()
+            );
+            return Err(Error::new(ErrorKind::LocalResource, message));
+        }
+        let depths = Depths { send, recv: config.receives() };
+        let share = device.admit((depths, None), config).map_err(no_room)?;
+        let qp = device.nic().create_qp(share.cqs(), depths).map_err(no_queue_pair)?;
+        Ok(Self { qp, share, membership: None, depths })
+    }
+
+    /// One that shares receives; `None` if there is no number for it.
+    fn sharing(
+        device: &Device,
+        config: &RdmaConfig,
+        membership: &Membership,
+        send: u32,
+    ) -> Result<Option<Known>, Error> {
+        let shared = membership.shared();
+        let depths = Depths { send, recv: 0 };
+        let mut share = device.admit((depths, Some(shared)), config).map_err(no_room)?;
+        let cqs = share.cqs().clone();
+        let allowed = (config.receives() + send) as usize;
+        let make = || device.nic().create_qp_on(shared.srq(), &cqs, send);
+        let qp = known_qp(make, |qp| share.bind(qp, allowed)).map_err(no_queue_pair)?;
+        Ok(qp.map(|qp| (qp, share)))
+    }
+}
+
+fn no_room(error: NicError) -> Error {
+    error::local("finding room on a completion queue for a connection", error)
+}
+
+fn no_queue_pair(error: NicError) -> Error {
+    error::local("making a queue pair", error)
 }
 
 /// How long the end may take.
@@ -99,37 +174,9 @@ impl Endpoint {
         config: &RdmaConfig,
         reaper: &Arc<dyn Reaper>,
     ) -> Result<(Arc<Self>, watch::Receiver<()>), Error> {
-        let nic = device.nic();
-        let capabilities = nic.capabilities();
+        let capabilities = device.nic().capabilities();
         let setup = |doing| move |error| error::local(doing, error);
-        let membership = device.share_receives(config, reaper)?;
-        if membership.is_none() && config.receives() > capabilities.max_wr {
-            let message = format!(
-                "{} holds {} work requests in a queue, and the windows need {} receives: lower data_window and \
-                 control_window",
-                capabilities.device,
-                capabilities.max_wr,
-                config.receives()
-            );
-            return Err(Error::new(ErrorKind::LocalResource, message));
-        }
-        let recv = if membership.is_some() { 0 } else { config.receives() };
-        let depths = Depths { send: config.send_depth.min(capabilities.max_wr), recv };
-        let shared = membership.as_ref().map(Membership::shared);
-        let mut share = device
-            .admit((depths, shared), config)
-            .map_err(setup("finding room on a completion queue for a connection"))?;
-        let qp = match &membership {
-            None => nic.create_qp(share.cqs(), depths),
-            Some(membership) => {
-                let allowed = (config.receives() + depths.send) as usize;
-                let cqs = share.cqs().clone();
-                let make =
-                    |cqs: &Cqs| nic.create_qp_on(membership.shared().srq(), cqs, depths.send);
-                known_qp(|| make(&cqs), |qp| share.bind(qp, allowed))
-            }
-        };
-        let qp = qp.map_err(setup("making a queue pair"))?;
+        let Made { qp, share, membership, depths } = Made::new(device, config, reaper)?;
         let (open, destroyed) = watch::channel(());
         let max_inline = config.max_inline.min(capabilities.max_inline);
         // From here on the endpoint's own end cleans up.
@@ -272,6 +319,11 @@ impl Endpoint {
         let buf: NicBuf = buf.into_nic(NicAccess::Read);
         let wr = self.work().send_hello(buf, hello.len());
         self.qp.post_send(&[wr]).map_err(|error| error::lost("saying HELLO", error))
+    }
+
+    /// Looks for completions that nobody was told of. What is found wakes who waits for it.
+    pub(crate) fn take_all(&self) {
+        self.share.iter().for_each(Share::take_all);
     }
 
     /// Says whether completions of sends are needed as soon as they come. Else they come with the next receive.

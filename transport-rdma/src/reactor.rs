@@ -22,7 +22,7 @@
 //!
 //! A completion of a receive that connections share names its queue pair only, by a number that the device uses again.
 //! So a queue pair is made known under its number ([`Share::bind`]), and that is refused as long as a completion of the one
-//! that had it before may still come. Those for nobody are posted again at once. The queue of receives has an entry for each of
+//! that had it before with the same receives may still come. Those for nobody are posted again at once. The queue of receives has an entry for each of
 //! the shared ones from when the first of their connections is admitted.
 //!
 //! Owns no buffer, and knows no message.
@@ -304,12 +304,12 @@ impl Share {
     pub(crate) fn bind(&mut self, qp: &Arc<dyn Qp>, allowed: usize) -> Binding {
         let Some(shared) = &self.shared else { return Binding::Known };
         let number = qp.number();
-        let before = self.reactor.table().numbers().before(number);
-        if before.is_some_and(|before| !before.is_settled()) {
+        let before = self.reactor.table().numbers().before(number, shared.number());
+        if before.is_some_and(|mark| shared.settled() < mark) {
             return Binding::InUse;
         }
         let bound = Bound::new(self.number, shared, qp, allowed);
-        if !self.reactor.table().numbers().bind(number, bound) {
+        if !self.reactor.table().numbers().bind(number, bound, before) {
             return Binding::InUse;
         }
         self.bound = Some(number);
@@ -317,7 +317,8 @@ impl Share {
     }
 
     /// Takes all completions from the queues that are there. To be called before the queue pair is destroyed: some devices
-    /// take completions of shared receives along, and nobody would know of these receives any more.
+    /// take completions of shared receives along, and nobody would know of these receives any more. Also before a dead queue
+    /// pair is given up, of which something may have come unseen.
     pub(crate) fn take_all(&self) {
         while self.reactor.turn(Look::Both).is_ok_and(|taken| taken > 0) {}
     }
@@ -351,8 +352,8 @@ impl Drop for Share {
         // Completions of a destroyed queue pair still count against the depth until they are taken.
         self.take_all();
         if let (Some(number), Some(shared)) = (self.bound, &self.shared) {
-            let mark = shared.mark();
-            self.reactor.table().numbers().leave(number, (shared, mark));
+            let (mark, settled) = (shared.mark(), shared.settled());
+            self.reactor.table().numbers().leave(number, shared, (mark, settled));
         }
         let is_last = self.reactor.table().leave(self.number, self.entries, self.shared.as_ref());
         if let Some(shared) = &self.shared {

@@ -72,7 +72,14 @@ enum End {
     /// The peer broke the protocol: what follows is not looked at.
     Violated(Error),
     /// The queue pair is dead. What the peer sent before still comes, in front of the flushed receives.
-    Lost(Cause, Pin<Box<Sleep>>),
+    Lost(Cause, Rest),
+}
+
+/// How long what came before the death of a queue pair is waited for.
+struct Rest {
+    limit: Pin<Box<Sleep>>,
+    /// The limit has passed, and the queues were looked at since: an event may be late, or lost.
+    has_looked: bool,
 }
 
 /// Why a queue pair is dead.
@@ -167,7 +174,8 @@ impl Receiver {
             None => {
                 self.endpoint.fail();
                 let limit = if self.endpoint.membership().is_some() { SETTLE } else { FLUSH };
-                self.end = Some(End::Lost(cause, Box::pin(sleep(limit))));
+                let rest = Rest { limit: Box::pin(sleep(limit)), has_looked: false };
+                self.end = Some(End::Lost(cause, rest));
             }
             Some(End::Lost(known @ Cause::Flushed, _)) => *known = cause,
             Some(_) => {}
@@ -185,6 +193,10 @@ impl Receiver {
         queue: &SendQueue,
         received: &mut Vec<Incoming>,
     ) -> Poll<Result<Progress<'_>, Error>> {
+        // At once, whatever the peer goes on to send: it is not counted any more.
+        if let Some(End::Violated(violation)) = &self.end {
+            return Poll::Ready(Err(violation.clone()));
+        }
         let mut completions = mem::take(&mut self.completions);
         match self.endpoint.poll_completions(cx, &mut completions, BATCH) {
             Poll::Ready(Ok(())) => {
@@ -233,8 +245,13 @@ impl Receiver {
         match &mut self.end {
             None => Poll::Pending,
             Some(End::Violated(violation)) => Poll::Ready(violation.clone()),
-            Some(End::Lost(cause, limit)) => {
-                if !flushed && limit.as_mut().poll(cx).is_pending() {
+            Some(End::Lost(cause, rest)) => {
+                if !flushed && rest.limit.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                if !flushed && !mem::replace(&mut rest.has_looked, true) {
+                    self.endpoint.take_all();
+                    cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 Poll::Ready(match cause {

@@ -8,7 +8,8 @@
 //! Receives are posted again by whoever has copied them out, on behalf of all. Whoever finds a completion of a queue pair
 //! that nobody knows any more does the same. What a queue pair took when it died may never complete: it is missing, as
 //! soon as a later one completes, and is the NIC's until the queue is destroyed. When more is missing than the reserve
-//! makes up for, connections to come get another queue.
+//! makes up for, connections to come get another queue; also when all numbers that the device has for queue pairs are those of
+//! connections that have just ended.
 //!
 //! Owns the queue, the memory of its receives, and the division. Knows neither frames nor completion queues.
 
@@ -64,8 +65,10 @@ pub(crate) struct SharedReceives {
 struct Posted {
     receives: Receives,
     order: Order,
-    /// Of each entry, where it was posted last.
-    places: Vec<Place>,
+    /// Of each entry, where it was posted last; `None` once it has completed.
+    places: Vec<Option<Place>>,
+    /// As long as not all before this place have completed, queue pairs have no numbers.
+    numberless: Place,
 }
 
 struct Members {
@@ -88,7 +91,8 @@ impl SharedReceives {
         let number = ConnectionNumber::of_shared(number);
         let len = u32::try_from(pool.slab().chunks()).unwrap_or(u32::MAX);
         let receives = Receives::new(Kind::Shared, number);
-        let posted = Posted { receives, order: Order::default(), places: Vec::new() };
+        let (order, places, numberless) = (Order::default(), Vec::new(), Place::default());
+        let posted = Posted { receives, order, places, numberless };
         let loans = Loans::new(len, kept(len));
         let shared = Arc::new(Self {
             number,
@@ -124,7 +128,16 @@ impl SharedReceives {
 
     /// Whether connections to come should share other receives.
     pub(crate) fn is_spent(&self) -> bool {
-        self.broken.get().is_some() || !self.members().loans.is_whole()
+        let is_numberless = |posted: &Posted| posted.order.settled() < posted.numberless;
+        self.broken.get().is_some()
+            || is_numberless(&self.posted())
+            || !self.members().loans.is_whole()
+    }
+
+    /// The device had only numbers for queue pairs that others had: it is spent until all that is posted now has completed.
+    pub(crate) fn lack_numbers(&self) {
+        let mut posted = self.posted();
+        posted.numberless = posted.order.next();
     }
 
     pub(crate) fn number(&self) -> ConnectionNumber {
@@ -145,6 +158,28 @@ impl SharedReceives {
         self.members().loans.shares()
     }
 
+    /// The receive of this sequence number has completed. To be said of all, in the order of the completion queue.
+    pub(crate) fn arrived(&self, sequence: u64) {
+        let mut posted = self.posted();
+        let Posted { receives, order, places, .. } = &mut *posted;
+        if !receives.is_posted(sequence) {
+            return;
+        }
+        let Some(place) = places.get_mut(Receives::entry(sequence)).and_then(Option::take) else {
+            return;
+        };
+        let before = order.missing();
+        order.completed(place);
+        let missing = order.missing();
+        drop(posted);
+        if missing != before {
+            let mut members = self.members();
+            // Others may have come in between: what is missing by now.
+            let missing = self.posted().order.missing();
+            members.loans.set_missing(missing);
+        }
+    }
+
     /// Takes a completion of a receive; `None` if it is of none that is posted here. The buffer is to be
     /// [posted again](Self::repost).
     pub(crate) fn complete(&self, wc: &Wc) -> Option<(CpuBuf, Result<usize, WcStatus>)> {
@@ -152,18 +187,7 @@ impl SharedReceives {
         if id.kind != Kind::Shared || id.connection != self.number {
             return None;
         }
-        let mut posted = self.posted();
-        let Posted { receives, order, places } = &mut *posted;
-        let buf = receives.complete(id.sequence)?;
-        let before = order.missing();
-        if let Some(place) = places.get(Receives::entry(id.sequence)) {
-            order.completed(*place);
-        }
-        let missing = order.missing();
-        drop(posted);
-        if missing != before {
-            self.members().loans.set_missing(missing);
-        }
+        let buf = self.posted().receives.complete(id.sequence)?;
         let result = wc.result.map(|len| (len as usize).min(buf.len()));
         Some((buf, result))
     }
@@ -181,13 +205,13 @@ impl SharedReceives {
         batch.clear();
         {
             let mut posted = self.posted();
-            let Posted { receives, order, places } = &mut *posted;
+            let Posted { receives, order, places, .. } = &mut *posted;
             for buf in buffers {
                 let (entry, wr) = receives.push_at(buf);
                 if places.len() <= entry {
-                    places.resize(entry + 1, Place::default());
+                    places.resize(entry + 1, None);
                 }
-                places[entry] = order.posted();
+                places[entry] = Some(order.posted());
                 batch.push(wr);
             }
         }
@@ -216,9 +240,9 @@ impl SharedReceives {
         self.posted().order.next()
     }
 
-    /// Whether all receives that were posted before have completed, so that no completion of who took one is to come.
-    pub(crate) fn is_settled(&self, mark: Place) -> bool {
-        self.posted().order.all_before(mark)
+    /// All receives that were posted before have completed, so that no completion of who took one of them is to come.
+    pub(crate) fn settled(&self) -> Place {
+        self.posted().order.settled()
     }
 
     /// Why members are to end.
@@ -245,6 +269,7 @@ impl SharedReceives {
         self.divide(|loans| loans.leave(id, Instant::now()));
     }
 
+    /// Taken last where both are.
     fn posted(&self) -> MutexGuard<'_, Posted> {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use verbwire_core::Error;
+use verbwire_core::{Error, ErrorKind};
 
 use super::Device;
 use crate::config::RdmaConfig;
@@ -13,11 +13,17 @@ use crate::proto::loans::Shares;
 use crate::reaper::Reaper;
 use crate::shared::{Membership, SharedReceives};
 
+/// Queues of shared receives that a device has at most. 8: each holds its memory until its last connection has ended, and
+/// another one is needed only when much went wrong on those before.
+const QUEUES: usize = 8;
+
 /// A device's shared receives.
 #[derive(Default)]
 pub(super) struct Sharing {
     /// Those that the next connection joins, and those before them, as long as they have members.
     list: Mutex<Vec<Weak<SharedReceives>>>,
+    /// Held while some are made, so that all who find none wait for the same ones.
+    making: Mutex<()>,
     /// How many there have been. Counted here and not for the process, so that runs repeat exactly.
     made: AtomicU32,
     /// It was said that there are none.
@@ -29,6 +35,18 @@ impl Sharing {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         list.retain(|shared| shared.strong_count() > 0);
         list.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A place at the first that has one; `None` if there are none to join.
+    fn join(&self) -> Option<Result<Membership, Error>> {
+        let mut refused = None;
+        for shared in self.known().iter().filter(|shared| !shared.is_spent()) {
+            match shared.join() {
+                Ok(membership) => return Some(Ok(membership)),
+                Err(error) => refused = refused.or(Some(Err(error))),
+            }
+        }
+        refused
     }
 
     fn add(&self, shared: &Arc<SharedReceives>) {
@@ -69,9 +87,17 @@ impl Device {
             self.sharing.tell(&capabilities.device, "the device has no shared receive queues");
             return Ok(None);
         }
-        let usable = self.sharing.known().into_iter().find(|shared| !shared.is_spent());
-        if let Some(shared) = usable {
-            return shared.join().map(Some);
+        if let Some(joined) = self.sharing.join() {
+            return joined.map(Some);
+        }
+        let _making = self.sharing.making.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have made them meanwhile.
+        if let Some(joined) = self.sharing.join() {
+            return joined.map(Some);
+        }
+        let spent = self.sharing.known().len();
+        if spent >= QUEUES {
+            return Err(all_spent(spent, &capabilities.device));
         }
         let made = self.make_shared(config, reaper);
         let shared = made.map_err(|error| {
@@ -105,3 +131,14 @@ impl Device {
         SharedReceives::new(number, (srq, pool), config, reaper)
     }
 }
+
+fn all_spent(queues: usize, device: &str) -> Error {
+    let message = format!(
+        "connections on {device} share {queues} queues of receives, which is the most, and none takes another one: receives \
+         were lost to connections that have ended, or have not gone round since; close connections, or raise shared_receives"
+    );
+    Error::new(ErrorKind::LocalResource, message)
+}
+
+#[cfg(all(test, feature = "fabric"))]
+mod tests;

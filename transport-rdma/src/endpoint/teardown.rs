@@ -9,7 +9,8 @@
 //!   6  leave the completion queue; what still comes is known by its id and dropped
 //! ```
 //!
-//! Receives that are shared are others': what comes is posted again in all steps, and none is waited for.
+//! Receives that are shared are others': what comes is posted again in all steps, and none is waited for. The peer is told
+//! nothing of these, so that it may send as much as it was promised at the end, and is cut off by step 2 if it sends more.
 //!
 //! Nobody waits for more than that: a receive that is posted in the error state never completes, some
 //! devices flush only when they destroy, and a dead peer answers nothing. Destruction alone is proof (4).
@@ -36,6 +37,9 @@ use crate::work::{Completed, Work, Written};
 /// Completions taken at a time.
 const BATCH: usize = 64;
 
+/// Batches taken in one poll before other tasks have their turn.
+const ROUNDS: usize = 8;
+
 /// What is left of an endpoint.
 pub(super) struct Teardown {
     qp: Arc<dyn Qp>,
@@ -47,6 +51,8 @@ pub(super) struct Teardown {
     remains: Option<Remains>,
     /// Whether the queue pair is known to send nothing more.
     is_dead: bool,
+    /// Frames that the peer may still send, where others share the receives.
+    promised: u32,
 }
 
 /// What a look at the completion queue gave.
@@ -69,6 +75,7 @@ struct Remains {
 
 impl Teardown {
     pub(super) fn new(endpoint: &mut Endpoint) -> Self {
+        let promised = endpoint.membership().map_or(0, Membership::promised);
         let work = endpoint.work().take();
         let rendezvous = endpoint.kept().take();
         endpoint.await_sends(Awaited::Yes);
@@ -87,6 +94,7 @@ impl Teardown {
             reaper: Arc::clone(&endpoint.reaper),
             remains: Some(remains),
             is_dead: false,
+            promised,
         }
     }
 
@@ -115,7 +123,7 @@ impl Teardown {
 
     /// Takes completions until `is_done`, or until there is no queue to take them from.
     fn poll_until(&mut self, cx: &mut Context<'_>, is_done: impl Fn(&Self) -> bool) -> Poll<()> {
-        loop {
+        for _ in 0..ROUNDS {
             let taken = self.poll_completions(cx);
             if let Some(events) = &mut self.events {
                 self.is_dead |= events.poll_disconnected(cx).is_ready();
@@ -126,13 +134,15 @@ impl Teardown {
             }
             ready!(taken);
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn poll_completions(&mut self, cx: &mut Context<'_>) -> Poll<Taken> {
         let Some(Remains { work, share: Some(share), membership, .. }) = &mut self.remains else {
             return Poll::Ready(Taken::Lost);
         };
-        let mut taken = Vec::new();
+        let (mut taken, mut is_overrun) = (Vec::new(), false);
         if ready!(share.poll(cx, &mut taken, BATCH)).is_err() {
             return Poll::Ready(Taken::Lost);
         }
@@ -144,10 +154,17 @@ impl Teardown {
                     if let Some(membership) = membership {
                         // Others are promised it. If that fails, they hear of it.
                         let _told = membership.shared().repost([buf], &mut Vec::new());
+                        is_overrun |= self.promised == 0;
+                        self.promised = self.promised.saturating_sub(1);
                     }
                 }
                 Completed::Sent(_) | Completed::HelloSent | Completed::Stray => {}
             }
+        }
+        if is_overrun && !self.is_dead {
+            tracing::debug!("a peer went on sending on a connection that is closed");
+            self.is_dead = true;
+            self.fail();
         }
         Poll::Ready(Taken::Some)
     }
@@ -156,6 +173,10 @@ impl Teardown {
         if let Some(mut events) = self.events.take() {
             events.disconnect();
         }
+        self.fail();
+    }
+
+    fn fail(&self) {
         self.qp.fail();
         let membership = self.remains.as_ref().and_then(|remains| remains.membership.as_ref());
         membership.into_iter().for_each(Membership::part);

@@ -267,6 +267,13 @@ impl Loans {
         self.waiting.contains(&id)
     }
 
+    /// A member's floor and its loan; 0 of one that has left.
+    pub fn promised(&self, id: MemberId) -> u32 {
+        let entry = self.entries.get(id.at).filter(|entry| entry.generation == id.generation);
+        let member = entry.and_then(|entry| entry.member.as_ref());
+        member.map_or(0, |member| member.floor + member.loan)
+    }
+
     /// How the receives are divided now.
     pub fn shares(&self) -> Shares {
         Shares {

@@ -267,6 +267,7 @@ impl Table {
             let (bound, number) = match id {
                 Some(id) if id.kind == Kind::Shared => {
                     let bound = numbers.find(wc.qp, id.connection);
+                    bound.into_iter().for_each(|bound| bound.arrived(id.sequence));
                     (bound, bound.map(|bound| bound.connection))
                 }
                 id => (None, id.map(|id| id.connection)),
@@ -276,8 +277,12 @@ impl Table {
             let Some(mailbox) = current.and_then(|slot| slot.mailbox.as_ref()) else {
                 turned.strays += 1;
                 let shared = id.filter(|id| id.kind == Kind::Shared);
-                let shared = shared.and_then(|id| numbers.receives(id.connection));
-                turned.unowned.extend(shared.map(|shared| (shared, wc)));
+                let shared = shared.and_then(|id| {
+                    let shared = numbers.receives(id.connection)?;
+                    shared.arrived(id.sequence);
+                    Some((shared, wc))
+                });
+                turned.unowned.extend(shared);
                 continue;
             };
             let (waker, waiting) = mailbox.push(wc);

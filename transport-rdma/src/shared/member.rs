@@ -72,6 +72,11 @@ impl Membership {
         self.shared.divide(|loans| loans.lower_floor(self.id, 1, now));
     }
 
+    /// Frames that its peer may send before it is told of receives again.
+    pub(crate) fn promised(&self) -> u32 {
+        self.shared.members().loans.promised(self.id)
+    }
+
     /// The queue pair is in the error state, where it takes no receives: its floor and its loan are others'. What it took
     /// before and does not complete is missing.
     pub(crate) fn part(&self) {

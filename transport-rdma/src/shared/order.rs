@@ -69,9 +69,9 @@ impl Order {
         self.missing
     }
 
-    /// Whether all before this place have completed.
-    pub(super) fn all_before(&self, place: Place) -> bool {
-        self.given_up == 0 && self.first >= place.0
+    /// All before this place have completed. The first one, once any was given up.
+    pub(super) fn settled(&self) -> Place {
+        if self.given_up == 0 { Place(self.first) } else { Place::default() }
     }
 
     /// Forgets what has completed, and what never will.
@@ -115,14 +115,14 @@ mod tests {
         let places = posted(&mut order, 4);
         order.completed(places[2]);
         assert_eq!(order.missing(), 2);
-        assert!(!order.all_before(places[1]));
+        assert!(order.settled() < places[1]);
         order.completed(places[0]);
         assert_eq!(order.missing(), 1);
-        assert!(order.all_before(places[1]) && !order.all_before(places[2]));
+        assert_eq!(order.settled(), places[1]);
         order.completed(places[1]);
         order.completed(places[1]);
         assert_eq!(order.missing(), 0);
-        assert!(order.all_before(places[3]) && !order.all_before(order.next()));
+        assert_eq!(order.settled(), places[3]);
     }
 
     #[test]
@@ -136,9 +136,9 @@ mod tests {
             assert_eq!(order.missing(), 1);
         }
         assert!(order.done.len() <= ROUNDS * 64, "{}", order.done.len());
-        assert!(!order.all_before(places[0]), "whose it was may still be heard of");
+        assert!(order.settled() < places[0], "whose it was may still be heard of");
         order.completed(lost);
         assert_eq!(order.missing(), 0);
-        assert!(order.all_before(places[0]));
+        assert!(order.settled() >= places[0]);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 }
 
 /// A connection among those of its completion queue: a slot, and which connection of those that had it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionNumber(u32);
 
 impl ConnectionNumber {

@@ -58,6 +58,14 @@ impl Receives {
         (sequence & 0xffff) as usize
     }
 
+    /// Whether one is in flight of which this is the sequence number.
+    pub(crate) fn is_posted(&self, sequence: u64) -> bool {
+        let entry = self.entries.get(Self::entry(sequence));
+        entry.is_some_and(|entry| {
+            u64::from(entry.generation) == sequence >> ENTRY_BITS && entry.buf.is_some()
+        })
+    }
+
     /// A receive completed. `None` if it is not in flight.
     pub(crate) fn complete(&mut self, sequence: u64) -> Option<CpuBuf> {
         let index = u16::try_from(sequence & 0xffff).ok()?;

@@ -4,11 +4,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-use verbwire_core::Error;
+use tokio::time::{Instant, sleep};
 use verbwire_core::transport::Flush;
 use verbwire_core::wire::{Hello, Kind};
-use verbwire_rdma::fabric::Profile;
+use verbwire_core::{Error, ErrorKind};
+use verbwire_rdma::fabric::{FabricConfig, Profile};
 use verbwire_rdma::memory::{NicAccess, NicBuf, Poison, Pool, Slab};
 use verbwire_rdma::nic::{
     Access, Connected, Cqs, Depths, Inline, Qp, RecvWr, SendOp, SendWr, Sge, Sges, Signal, WrId,
@@ -33,8 +33,8 @@ struct Raw {
 }
 
 impl Raw {
-    /// Connects to `far`, which accepts.
-    async fn connect(net: &Net) -> (Self, Result<End, Error>) {
+    /// Connects to `far`, which accepts; receives so many frames.
+    async fn connect(net: &Net, receives: u32) -> (Self, Result<End, Error>) {
         let mut listener = net.listen().await;
         let address = listener.local_target().address().to_owned();
         let accepting = async {
@@ -50,7 +50,7 @@ impl Raw {
             let depths = Depths { send: DEPTH, recv: DEPTH };
             let qp = nic.create_qp(&Cqs::one(&cq), depths).expect("a queue pair");
             let mut raw = Self { qp, pool, bufs: Vec::new(), _connected: None };
-            (0..100).for_each(|_| raw.receive());
+            (0..receives).for_each(|_| raw.receive());
             let ours = Hello { data_window: 64, control_window: 16, receive_len: 4096, ..hello() };
             let greeting = [b"VWRD\0\0\0\0".as_slice(), &ours.connection.to_le_bytes()].concat();
             let connected = resolved.connect(Arc::clone(&raw.qp), greeting).await;
@@ -98,11 +98,15 @@ fn sge(buf: &NicBuf, len: usize) -> Sge {
 }
 
 fn net(profile: Profile, seed: u64) -> Net {
+    net_over(FabricConfig { profile, ..FabricConfig::new(seed) })
+}
+
+fn net_over(config: FabricConfig) -> Net {
     let mut near = RdmaConfig::default();
     near.peers = Peers::Trusted;
     let mut far = RdmaConfig::for_many(0);
     (far.peers, far.shared_receives) = (Peers::Trusted, 512);
-    Net::with(profile, seed, [near, far])
+    Net::over(config, [near, far])
 }
 
 async fn talk(near: &End, far: &End, rounds: u32) {
@@ -118,7 +122,7 @@ async fn a_peer_that_takes_what_others_were_promised_is_cut_off_and_they_go_on()
         let net = net(profile, 31);
         let (near, far) = net.pair().await;
         let other = tokio::spawn(drive(near.clone()));
-        let (mut raw, victim) = Raw::connect(&net).await;
+        let (mut raw, victim) = Raw::connect(&net, 100).await;
         let victim = victim.expect("an honest HELLO");
         let driver = tokio::spawn(drive(victim.clone()));
         raw.flood(120);
@@ -140,7 +144,7 @@ async fn it_is_cut_off_even_before_anybody_has_looked_at_what_it_sent() {
         let net = net(profile, 32);
         let (near, far) = net.pair().await;
         let other = tokio::spawn(drive(near.clone()));
-        let (mut raw, victim) = Raw::connect(&net).await;
+        let (mut raw, victim) = Raw::connect(&net, 100).await;
         let victim = victim.expect("an honest HELLO");
         raw.flood(250);
         // Nobody drives it. On the wire is more than it can be promised, and less than is posted for all.
@@ -156,4 +160,26 @@ async fn it_is_cut_off_even_before_anybody_has_looked_at_what_it_sent() {
         net.close([&near, &far]).await;
         other.await.expect("no panic");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_cut_off_also_on_a_connection_that_is_being_closed() {
+    let mut config = FabricConfig { profile: Profile::Rxe, ..FabricConfig::new(33) };
+    // For ever.
+    config.rnr_retry = 7;
+    let net = net_over(config);
+    // It takes HELLO alone, so that the end waits for the rest to be taken.
+    let (mut raw, victim) = Raw::connect(&net, 1).await;
+    let victim = victim.expect("an honest HELLO");
+    send(&victim, request(1, pattern(1, 50)), Flush::Now).await.expect("open");
+    let begun = Instant::now();
+    victim.close(Error::new(ErrorKind::Closed, "a test"));
+    for _ in 0..20 {
+        raw.flood(1);
+        sleep(Duration::from_millis(1)).await;
+    }
+    victim.retire().await;
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    drop(raw);
+    assert_eq!(net.fabric.violations(), []);
 }

@@ -362,3 +362,39 @@ async fn receives_that_cannot_be_posted_end_all_connections_in_words() {
         close_all(&net, &[again]).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn reconnecting_for_ever_is_never_refused_beside_a_connection_that_says_nothing() {
+    for profile in PROFILES {
+        let net = Net::with(profile, 29, [trusting(), sharing(1024)]);
+        let (idle, far) = net.pair().await;
+        for round in 0..200 {
+            let (near, other) = net.pair().await;
+            send(&near, request(round, pattern(round, 50)), Flush::Now).await.expect("open");
+            assert_eq!(slot(&receive_all(&other, 1).await[0]), round, "{profile:?}");
+            near.retire().await;
+            other.retire().await;
+        }
+        send(&idle, request(1, pattern(1, 50)), Flush::Now).await.expect("open");
+        assert_eq!(slot(&receive_all(&far, 1).await[0]), 1);
+        close_all(&net, &[(idle, far)]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_nobody_takes_are_not_missing() {
+    for profile in PROFILES {
+        let net = Net::with(profile, 30, [trusting(), sharing(128)]);
+        let (quiet, unread) = net.pair().await;
+        let (near, far) = net.pair().await;
+        send(&quiet, request(0, pattern(0, 50)), Flush::Now).await.expect("open");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        for round in 0..2 {
+            send(&near, request(round, pattern(round, 50)), Flush::Now).await.expect("open");
+            assert_eq!(slot(&receive_all(&far, 1).await[0]), round);
+        }
+        assert_eq!(shares(&net).missing, 0, "{profile:?}");
+        assert_eq!(slot(&receive_all(&unread, 1).await[0]), 0);
+        close_all(&net, &[(quiet, unread), (near, far)]).await;
+    }
+}
