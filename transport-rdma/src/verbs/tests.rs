@@ -90,20 +90,8 @@ impl Side {
         self.qp.post_send(&[wr]).expect("posts");
     }
 
-    /// Waits for a completion in the way that the contract of the seam asks for.
     async fn complete(&self) -> Wc {
-        let mut out = Vec::new();
-        let wait = async {
-            while self.cq.poll(&mut out, 1).expect("polls") == 0 {
-                self.cq.arm().expect("arms");
-                if self.cq.poll(&mut out, 1).expect("polls") > 0 {
-                    break;
-                }
-                poll_fn(|cx| self.cq.poll_event(cx)).await.expect("an event");
-            }
-        };
-        timeout(Duration::from_secs(20), wait).await.expect("a completion within 20 s");
-        out[0]
+        completion(&*self.cq).await
     }
 
     /// The buffer of a completed receive.
@@ -123,6 +111,22 @@ impl Drop for Side {
             }
         });
     }
+}
+
+/// Waits for a completion in the way that the contract of the seam asks for.
+async fn completion(cq: &dyn Cq) -> Wc {
+    let mut out = Vec::new();
+    let wait = async {
+        while cq.poll(&mut out, 1).expect("polls") == 0 {
+            cq.arm().expect("arms");
+            if cq.poll(&mut out, 1).expect("polls") > 0 {
+                break;
+            }
+            poll_fn(|cx| cq.poll_event(cx)).await.expect("an event");
+        }
+    };
+    timeout(Duration::from_secs(20), wait).await.expect("a completion within 20 s");
+    out[0]
 }
 
 fn sge(buf: &NicBuf, len: usize) -> Sge {

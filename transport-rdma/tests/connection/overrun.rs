@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use verbwire_core::transport::Flush;
 use verbwire_core::wire::{Hello, Kind};
@@ -116,49 +117,61 @@ async fn talk(near: &End, far: &End, rounds: u32) {
     }
 }
 
+/// An honest connection and one to a raw peer, which share receives.
+struct Scene {
+    net: Net,
+    near: End,
+    far: End,
+    driver: JoinHandle<Error>,
+    raw: Raw,
+    victim: End,
+}
+
+impl Scene {
+    async fn begin(profile: Profile, seed: u64) -> Self {
+        let net = net(profile, seed);
+        let (near, far) = net.pair().await;
+        let driver = tokio::spawn(drive(near.clone()));
+        let (raw, victim) = Raw::connect(&net, 100).await;
+        Self { near, far, driver, raw, victim: victim.expect("an honest HELLO"), net }
+    }
+
+    /// The raw peer was cut off with `error`, and nobody else had to wait for a receive.
+    async fn end(self, error: Error) {
+        assert!(error.is_peer_fault(), "{error:?}");
+        assert_eq!(self.net.fabric.counters().rnr, 0);
+        drop(self.raw);
+        self.victim.retire().await;
+        self.net.close([&self.near, &self.far]).await;
+        self.driver.await.expect("no panic");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_takes_what_others_were_promised_is_cut_off_and_they_go_on() {
     for profile in PROFILES {
-        let net = net(profile, 31);
-        let (near, far) = net.pair().await;
-        let other = tokio::spawn(drive(near.clone()));
-        let (mut raw, victim) = Raw::connect(&net, 100).await;
-        let victim = victim.expect("an honest HELLO");
-        let driver = tokio::spawn(drive(victim.clone()));
-        raw.flood(120);
+        let mut scene = Scene::begin(profile, 31).await;
+        let driver = tokio::spawn(drive(scene.victim.clone()));
+        scene.raw.flood(120);
         let error = driver.await.expect("no panic");
-        assert!(error.is_peer_fault(), "{error:?}");
         assert!(format!("{error:?}").contains("were promised"), "{error:?}");
-        talk(&near, &far, 30).await;
-        assert_eq!(net.fabric.counters().rnr, 0, "{profile:?}");
-        drop(raw);
-        victim.retire().await;
-        net.close([&near, &far]).await;
-        other.await.expect("no panic");
+        talk(&scene.near, &scene.far, 30).await;
+        scene.end(error).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_is_cut_off_even_before_anybody_has_looked_at_what_it_sent() {
     for profile in PROFILES {
-        let net = net(profile, 32);
-        let (near, far) = net.pair().await;
-        let other = tokio::spawn(drive(near.clone()));
-        let (mut raw, victim) = Raw::connect(&net, 100).await;
-        let victim = victim.expect("an honest HELLO");
-        raw.flood(250);
+        let mut scene = Scene::begin(profile, 32).await;
+        scene.raw.flood(250);
         // Nobody drives it. On the wire is more than it can be promised, and less than is posted for all.
         sleep(Duration::from_millis(10)).await;
-        talk(&near, &far, 30).await;
-        let error = drive(victim.clone()).await;
-        assert!(error.is_peer_fault(), "{error:?}");
-        let taken = 512 - i64::from(net.transports[1].shared_receives().missing);
-        assert!(taken > 400, "{:?}", net.transports[1].shared_receives());
-        assert_eq!(net.fabric.counters().rnr, 0, "{profile:?}");
-        drop(raw);
-        victim.retire().await;
-        net.close([&near, &far]).await;
-        other.await.expect("no panic");
+        talk(&scene.near, &scene.far, 30).await;
+        let error = drive(scene.victim.clone()).await;
+        let counts = scene.net.transports[1].shared_receives();
+        assert!(512 - i64::from(counts.missing) > 400, "{counts:?}");
+        scene.end(error).await;
     }
 }
 

@@ -24,6 +24,16 @@ fn post(side: &mut Side, srq: &Arc<dyn Srq>, id: u64, len: u32) -> Result<(), Ni
     srq.post_recv(&[RecvWr { id: WrId(id), sge }])
 }
 
+/// A side with so many shared receives, each of `len` bytes and posted under numbers from 1 on, and a peer that is connected
+/// to it.
+async fn shared_pair(fabric: &Fabric, receives: u32, len: u32) -> (Side, Side, Arc<dyn Srq>) {
+    let (mut b, srq) = shared_side(fabric, "b", receives);
+    let mut a = Side::new(fabric, "a", DEPTHS, 64);
+    (1..=receives).for_each(|id| post(&mut b, &srq, id.into(), len).expect("room"));
+    connect(fabric, &mut a, &mut b, 0).await;
+    (a, b, srq)
+}
+
 /// A second queue pair of `side`, connected to a new host.
 async fn second(fabric: &Fabric, side: &mut Side, srq: &Arc<dyn Srq>) -> (Side, First) {
     let other = side.nic.create_qp_on(srq, &Cqs::one(&side.cq), 16).expect("within limits");
@@ -44,10 +54,7 @@ struct First {
 async fn messages_of_two_queue_pairs_take_receives_in_the_order_in_which_they_come() {
     for profile in ALL {
         let fabric = Fabric::new(config(profile));
-        let (mut b, srq) = shared_side(&fabric, "b", 4);
-        let mut a = Side::new(&fabric, "a", DEPTHS, 64);
-        (1..=4).for_each(|id| post(&mut b, &srq, id, 64).expect("room"));
-        connect(&fabric, &mut a, &mut b, 0).await;
+        let (mut a, mut b, srq) = shared_pair(&fabric, 4, 64).await;
         let (mut c, first) = second(&fabric, &mut b, &srq).await;
         for (at, by_first) in [(1, true), (2, false), (3, false), (4, true)] {
             let (from, to) = if by_first { (&mut a, &first.qp) } else { (&mut c, &b.qp) };
@@ -66,10 +73,7 @@ async fn messages_of_two_queue_pairs_take_receives_in_the_order_in_which_they_co
 async fn a_queue_pair_that_fails_flushes_no_receive_and_the_others_go_on() {
     for profile in ALL {
         let fabric = Fabric::new(config(profile));
-        let (mut b, srq) = shared_side(&fabric, "b", 4);
-        let mut a = Side::new(&fabric, "a", DEPTHS, 64);
-        (1..=4).for_each(|id| post(&mut b, &srq, id, 64).expect("room"));
-        connect(&fabric, &mut a, &mut b, 0).await;
+        let (_a, mut b, srq) = shared_pair(&fabric, 4, 64).await;
         let (mut c, first) = second(&fabric, &mut b, &srq).await;
         first.qp.fail();
         first.qp.destroy();
@@ -83,10 +87,7 @@ async fn a_queue_pair_that_fails_flushes_no_receive_and_the_others_go_on() {
 async fn an_empty_queue_is_an_empty_receive_queue_to_who_sends() {
     for profile in ALL {
         let fabric = Fabric::new(config(profile));
-        let (mut b, srq) = shared_side(&fabric, "b", 1);
-        let mut a = Side::new(&fabric, "a", DEPTHS, 64);
-        post(&mut b, &srq, 1, 64).expect("room");
-        connect(&fabric, &mut a, &mut b, 0).await;
+        let (mut a, mut b, _srq) = shared_pair(&fabric, 1, 64).await;
         (1..=2).for_each(|id| a.send(id, b"x"));
         assert_eq!(b.outcomes().await, [(1, Ok(1))]);
         assert_eq!(fabric.counters().rnr, 1);
@@ -119,10 +120,7 @@ async fn a_slot_is_free_again_when_its_completion_was_polled() {
 #[tokio::test(start_paused = true)]
 async fn destruction_takes_completions_along_and_gives_their_slots_back() {
     let fabric = Fabric::new(config(Profile::Mlx5Like));
-    let (mut b, srq) = shared_side(&fabric, "b", 1);
-    let mut a = Side::new(&fabric, "a", DEPTHS, 64);
-    post(&mut b, &srq, 1, 64).expect("room");
-    connect(&fabric, &mut a, &mut b, 0).await;
+    let (mut a, mut b, srq) = shared_pair(&fabric, 1, 64).await;
     a.send(1, b"x");
     tokio::time::sleep(A_WHILE).await;
     b.qp.destroy();
@@ -134,10 +132,7 @@ async fn destruction_takes_completions_along_and_gives_their_slots_back() {
 async fn a_message_that_is_longer_than_the_receive_ends_its_connection_alone() {
     for profile in ALL {
         let fabric = Fabric::new(config(profile));
-        let (mut b, srq) = shared_side(&fabric, "b", 4);
-        let mut a = Side::new(&fabric, "a", DEPTHS, 64);
-        (1..=4).for_each(|id| post(&mut b, &srq, id, len_of(&[0; 8])).expect("room"));
-        connect(&fabric, &mut a, &mut b, 0).await;
+        let (mut a, mut b, srq) = shared_pair(&fabric, 4, len_of(&[0; 8])).await;
         let (mut c, first) = second(&fabric, &mut b, &srq).await;
         a.send(1, &[7; 9]);
         let outcomes = b.outcomes().await;

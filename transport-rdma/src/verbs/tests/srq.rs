@@ -63,18 +63,8 @@ impl Shared {
 
     /// Waits for a message; returns whose it is and what it says, and posts its receive again.
     async fn message(&mut self) -> (QpNumber, Vec<u8>) {
-        let mut out = Vec::new();
-        let wait = async {
-            while self.cq.poll(&mut out, 1).expect("polls") == 0 {
-                self.cq.arm().expect("arms");
-                if self.cq.poll(&mut out, 1).expect("polls") > 0 {
-                    break;
-                }
-                poll_fn(|cx| self.cq.poll_event(cx)).await.expect("an event");
-            }
-        };
-        timeout(Duration::from_secs(20), wait).await.expect("a completion within 20 s");
-        let (wc, len) = (out[0], out[0].result.expect("received") as usize);
+        let wc = completion(&*self.cq).await;
+        let len = wc.result.expect("received") as usize;
         let buf = self.posted.remove(&wc.id.0).expect("posted").into_cpu(Released::by_nic());
         let message = buf[..len].to_vec();
         drop(buf);
