@@ -1,7 +1,7 @@
 //! tower's layers around the calls of generated clients.
 
 use std::error::Error;
-use std::future::{Ready, poll_fn, ready};
+use std::future::{Future, Ready, poll_fn, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -43,6 +43,9 @@ pub(crate) const CASES: &[Case] = &[
     case!(layers_of_all_kinds_stand_before_one_client),
     case!(a_call_that_is_dropped_in_a_layer_leaves_its_place),
     case!(the_deadline_covers_layers),
+    // Its descriptor has one method of the service, which numbers do not allow in process.
+    case!(a_stream_that_has_begun_is_not_repeated_and_keeps_its_status).over_a_connection(),
+    case!(a_busy_task_finds_a_free_channel_ready).over_a_connection(),
     case!(a_channel_is_a_service_that_is_ready_when_a_call_need_not_wait).over_a_connection(),
     case!(a_connection_that_has_ended_is_told_by_the_call).over_a_connection(),
 ];
@@ -252,6 +255,49 @@ async fn a_retry_layer_repeats_what_did_not_run_and_nothing_else(fixture: Fixtur
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
+/// Repeats what may be repeated, and counts that.
+#[derive(Clone)]
+struct Eager(Arc<AtomicUsize>);
+
+impl Policy<TowerRequest, Response<Payload>, Status> for Eager {
+    type Future = Ready<()>;
+
+    fn retry(
+        &mut self,
+        request: &mut TowerRequest,
+        outcome: &mut Result<Response<Payload>, Status>,
+    ) -> Option<Ready<()>> {
+        request.may_repeat(outcome.as_ref().err()?).then(|| {
+            assert!(self.0.fetch_add(1, Ordering::SeqCst) < 3, "without end");
+            ready(())
+        })
+    }
+
+    fn clone_request(&mut self, request: &TowerRequest) -> Option<TowerRequest> {
+        request.copy()
+    }
+}
+
+static SCAN: ServiceDescriptor = ServiceDescriptor::new(
+    "conformance.Conformance",
+    &[MethodDescriptor::new("Scan", "/conformance.Conformance/Scan")
+        .server_streaming()
+        .idempotent()],
+);
+
+async fn a_stream_that_has_begun_is_not_repeated_and_keeps_its_status(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let repeats = Arc::<AtomicUsize>::default();
+    let layers = ServiceBuilder::new().retry(Eager(Arc::clone(&repeats)));
+    let client = Client::new(layer(pair.client.channel().clone(), layers), &SCAN);
+    let call = client.server_streaming(0, Request::new(scan(1, 1, &[10], Act::Fail)));
+    let mut replies = call.await.expect("it begins").into_inner();
+    next(&mut replies).await;
+    let status = replies.message().await.expect_err("told to fail");
+    assert_eq!((status.code(), status.executed()), (Code::DataLoss, Executed::Yes), "{status}");
+    assert_eq!((repeats.load(Ordering::SeqCst), pair.witness.log().entries), (0, 1));
+}
+
 fn told() -> FailRequest {
     FailRequest { code: 5, message: "no such block".to_owned(), details: b"details"[..].into() }
 }
@@ -387,6 +433,20 @@ async fn a_channel_is_a_service_that_is_ready_when_a_call_need_not_wait(fixture:
     assert!(!waits.is_finished());
     drop(other);
     waits.await.expect("no panic").expect("echo");
+}
+
+async fn a_busy_task_finds_a_free_channel_ready(fixture: Fixture) {
+    let (pair, _serving) = fixture.pair_with(|builder| builder.max_concurrent_calls(1)).await;
+    let mut service = TowerChannel::new(pair.client.channel().clone());
+    let plenty = tokio::sync::Semaphore::new(1);
+    let is_ready = poll_fn(|cx| {
+        // tokio lets a task do so much at a time, and then has it wait for everything.
+        let has_budget =
+            |cx: &mut Context<'_>| std::pin::pin!(plenty.acquire()).poll(cx).is_ready();
+        assert!((0..10_000).any(|_| !has_budget(cx)), "the budget is used up");
+        Poll::Ready(service.poll_ready(cx).is_ready())
+    });
+    assert!(is_ready.await);
 }
 
 async fn a_connection_that_has_ended_is_told_by_the_call(fixture: Fixture) {
