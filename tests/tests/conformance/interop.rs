@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use verbwire::{Code, Executed, Request, Status};
+use verbwire_core::client::Client;
+use verbwire_core::service::{MethodDescriptor, ServiceDescriptor};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context;
 use verbwire_tests::fixture::{Fixture, Serving};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
-use verbwire_tests::proto::conformance::second_client::SecondClient;
 use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{Blob, FailRequest, ProduceRequest};
 use verbwire_tests::proto::context::MirrorRequest;
@@ -122,20 +123,48 @@ fn assert_unimplemented(status: &Status) {
     assert_eq!((status.code(), status.executed()), (Code::Unimplemented, Executed::No), "{status}");
 }
 
-/// The second service of the suite is not offered here, so that each of its methods is one that nobody knows.
-async fn unimplemented_method(fixture: Fixture) {
+/// A service that is offered, with methods that it has not.
+static UNKNOWN_METHODS: ServiceDescriptor = ServiceDescriptor::new(
+    "conformance.Conformance",
+    &[
+        MethodDescriptor::new("Unknown", "/conformance.Conformance/Unknown"),
+        MethodDescriptor::new("UnknownTalk", "/conformance.Conformance/UnknownTalk")
+            .client_streaming()
+            .server_streaming(),
+    ],
+);
+
+/// A service that is not offered.
+static UNKNOWN_SERVICE: ServiceDescriptor = ServiceDescriptor::new(
+    "conformance.Unknown",
+    &[
+        MethodDescriptor::new("Echo", "/conformance.Unknown/Echo"),
+        MethodDescriptor::new("Talk", "/conformance.Unknown/Talk")
+            .client_streaming()
+            .server_streaming(),
+    ],
+);
+
+/// Calls the two methods of `service`, which the server has not.
+async fn assert_not_served(fixture: Fixture, service: &'static ServiceDescriptor) {
     let builder = verbwire::Server::builder().add_service(ConformanceServer::new(Desk::default()));
     let serving = Serving::start(builder, &fixture.target()).await;
     let client = serving.client().await;
-    let second = SecondClient::new(client.channel().clone());
-    assert_unimplemented(&second.echo(Blob::default()).await.expect_err("unknown"));
-    let refused = second.talk(items([Blob::default(), Blob::default()])).await;
+    let unknown = Client::new(client.channel().clone(), service);
+    let refused = unknown.unary::<_, Blob>(0, Request::new(Blob::default())).await;
+    assert_unimplemented(&refused.expect_err("unknown"));
+    let requests = Request::new(items([Blob::default(), Blob::default()]));
+    let refused = unknown.bidi_streaming::<_, Blob, _>(1, requests).await;
     assert_unimplemented(&refused.expect_err("unknown"));
     client.echo(Blob::default()).await.expect("the connection lives");
 }
 
+async fn unimplemented_method(fixture: Fixture) {
+    assert_not_served(fixture, &UNKNOWN_METHODS).await;
+}
+
 async fn unimplemented_service(fixture: Fixture) {
-    unimplemented_method(fixture).await;
+    assert_not_served(fixture, &UNKNOWN_SERVICE).await;
 }
 
 async fn cancel_after_begin(fixture: Fixture) {
