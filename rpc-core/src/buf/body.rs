@@ -61,6 +61,11 @@ impl Body {
         }
     }
 
+    /// Where its bytes begin, if they are in one piece.
+    pub(crate) fn address(&self) -> Option<usize> {
+        self.rest.is_empty().then(|| self.first.as_ptr().addr())
+    }
+
     /// The whole body as one `Bytes`: free for a single segment, a copy for several.
     pub fn into_bytes(self) -> Bytes {
         if self.rest.is_empty() {

@@ -14,6 +14,7 @@
 //! Nothing is shared between streams: one that nobody reads keeps no other from going on.
 
 mod call;
+mod holding;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -181,8 +182,16 @@ impl<M> RecvStream<M> {
         }
         self.received = received;
         self.latest = Some(latest);
-        self.early.insert(full, ((self.user == User::Reads).then_some(message), cost));
-        Ok(self.advance())
+        let message = (self.user == User::Reads).then_some(message);
+        if full > self.arrived {
+            self.early.insert(full, (message, cost));
+            return Ok(Change::Nothing);
+        }
+        self.arrive(message, cost);
+        while let Some((message, cost)) = self.early.remove(&self.arrived) {
+            self.arrive(message, cost);
+        }
+        Ok(Change::News)
     }
 
     /// The sender says how many messages there are.
@@ -223,6 +232,11 @@ impl<M> RecvStream<M> {
     /// Messages that are here and have not been taken.
     pub fn waiting(&self) -> usize {
         self.ready.len() + self.early.len()
+    }
+
+    /// Whether a message is here that waits for an earlier one.
+    pub fn has_gap(&self) -> bool {
+        !self.early.is_empty()
     }
 
     /// Whether a message is here to be taken.
@@ -268,15 +282,11 @@ impl<M> RecvStream<M> {
         Err(Violation::Window { number, granted: self.granted })
     }
 
-    /// Moves what has no gap before it any more to where it is taken.
-    fn advance(&mut self) -> Change {
-        let before = self.arrived;
-        while let Some((message, cost)) = self.early.remove(&self.arrived) {
-            self.arrived += 1;
-            self.in_order = self.in_order.saturating_add(cost);
-            self.ready.extend(message.map(|message| (message, cost)));
-        }
-        if before == self.arrived { Change::Nothing } else { Change::News }
+    /// The next message has no gap before it: it can be taken.
+    fn arrive(&mut self, message: Option<M>, cost: u64) {
+        self.arrived += 1;
+        self.in_order = self.in_order.saturating_add(cost);
+        self.ready.extend(message.map(|message| (message, cost)));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::task::{Poll, Waker};
 
+use super::holding::{Holding, Queue};
 use super::{RecvStream, SendStream, Taken, Violation};
 use crate::buf::Body;
 
@@ -10,15 +11,12 @@ use crate::buf::Body;
 pub struct CallStreams {
     outgoing: Option<SendStream>,
     incoming: Option<RecvStream<Body>>,
+    holding: Holding,
     /// The task that feeds the outgoing stream.
     feeder: Option<Waker>,
     /// The task that reads the incoming one.
     reader: Option<Waker>,
 }
-
-/// Messages of a stream that wait in the memory in which they came; those behind them are copied, if they are short.
-/// Short ones share memory with others that are long gone, so that each would keep a multiple of what the window counts.
-const WAITING_WHERE_THEY_CAME: usize = 16;
 
 /// The stream does not go on, as a rule because its call is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +25,7 @@ pub struct Over;
 impl CallStreams {
     /// The streams of a call that begins.
     pub fn new(outgoing: Option<SendStream>, incoming: Option<RecvStream<Body>>) -> Self {
-        Self { outgoing, incoming, feeder: None, reader: None }
+        Self { outgoing, incoming, holding: Holding::default(), feeder: None, reader: None }
     }
 
     /// Ready when the next message may be sent. The task of `waker` is woken for that, and when the stream is over.
@@ -75,8 +73,8 @@ impl CallStreams {
     /// The peer broke a rule of streams.
     pub fn handle_message(&mut self, number: u32, body: Body) -> Result<Option<Waker>, Violation> {
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
-        let is_behind = incoming.waiting() >= WAITING_WHERE_THEY_CAME;
-        let body = if is_behind { body.detached() } else { body };
+        let queue = Queue { waiting: incoming.waiting(), has_gap: incoming.has_gap() };
+        let body = self.holding.keep(body, queue);
         incoming.handle_message(number, body.len(), body)?;
         Ok(self.news())
     }
