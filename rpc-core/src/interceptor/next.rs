@@ -53,8 +53,8 @@ impl Next {
         (Self { called, side, rest, progress: Arc::clone(&progress) }, progress)
     }
 
-    /// The method that is called, and with it which of its sides are streams. A server's fallback has one for all
-    /// paths.
+    /// The method that is called, and with it which of its sides are streams. A server's fallback has one for each
+    /// form of request, whatever the path.
     pub fn method(&self) -> &'static MethodDescriptor {
         self.called.method
     }

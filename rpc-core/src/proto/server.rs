@@ -44,9 +44,14 @@ pub struct ServerCalls<R, H> {
 }
 
 /// What a method resolves to says which streams it has.
-pub trait Streaming {
+pub trait Streaming: Sized {
     /// Its shape.
     fn shape(&self) -> Shape;
+
+    /// What answers where the request has this form: what stands for methods of any shape has something for each form.
+    fn in_form(self, _request: Form) -> Self {
+        self
+    }
 }
 
 #[derive(Debug)]
@@ -165,7 +170,7 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         if let Some(why) = &self.draining {
             return Err(refuse(Status::unavailable(why.as_str())));
         }
-        let route = route?;
+        let route = route?.in_form(request.form);
         match route.shape().refuses(request.form, self.windows) {
             None => Ok(route),
             Some(status) => Err(refuse(status)),

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::fallback::{At, Fallback};
+use super::fallback::{self, At, Fallback};
 use super::layers::Layers;
 use super::sessions::Opening;
 use crate::error::{Error, ErrorKind};
+use crate::message::Form;
 use crate::proto::server::{Shape, Streaming};
 use crate::service::{MethodDescriptor, Service};
 use crate::wire::head::MAX_PATH;
@@ -97,6 +98,13 @@ impl Streaming for Route {
     fn shape(&self) -> Shape {
         let method = self.method();
         Shape { request: method.request, reply: method.reply }
+    }
+
+    fn in_form(self, request: Form) -> Self {
+        match self.service.fallback_path() {
+            Some(_) => Self { index: fallback::method(request), ..self },
+            None => self,
+        }
     }
 }
 
