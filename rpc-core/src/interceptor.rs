@@ -31,7 +31,7 @@ pub use payload::Payload;
 pub use progress::{Count, Traffic};
 pub use service::Intercepted;
 
-pub(crate) use next::{Called, Rest};
+pub(crate) use next::{Begun, Called, Rest};
 pub(crate) use progress::Progress;
 pub(crate) use replies::{Handover, Intercepted as InterceptedReplies, Opening};
 
@@ -67,7 +67,8 @@ pub trait Interceptor: Send + Sync + 'static {
     /// the handler does, so that its own calls inherit the deadline.
     ///
     /// Where replies are a stream, [`Next::run`] is ready when they have ended, and what is returned is their end: its
-    /// status or its trailers. The caller has had the reply's metadata and messages by then. So such a call cannot be answered
+    /// status or its trailers. The caller has had the reply's metadata and messages by then: [`Next::run_with`] is how to
+    /// change the metadata. So such a call cannot be answered
     /// here, only refused; and it cannot run again once its replies have begun, nor can a stream of requests
     /// ([`Request::copy`] says so).
     ///

@@ -10,8 +10,8 @@ use super::due::Due;
 use super::stub::Client;
 use crate::buf::Body;
 use crate::interceptor::{
-    self, Called, Dynamic, Handover, InterceptedReplies, Next, Opening, Payload, Progress, Rest,
-    Side,
+    self, Begun, Called, Dynamic, Handover, InterceptedReplies, Next, Opening, Payload, Progress,
+    Rest, Side,
 };
 use crate::message::Form;
 use crate::metadata::MetadataMap;
@@ -97,7 +97,11 @@ impl Layer {
 }
 
 impl Rest for Behind {
-    fn run(&self, request: Request<Payload>) -> BoxFuture<'static, interceptor::Outcome> {
+    fn run(
+        &self,
+        request: Request<Payload>,
+        begun: Option<Begun>,
+    ) -> BoxFuture<'static, interceptor::Outcome> {
         let Through { client, index, method, cancel } = &self.through;
         let (index, cancel) = (*index, cancel.child());
         if let Some(handover) = &self.replies {
@@ -106,7 +110,7 @@ impl Rest for Behind {
             let handover = handover.clone();
             return Box::pin(async move {
                 let mut call = call?;
-                handover.pass(poll_fn(|cx| call.poll_replies(cx)).await?).await
+                handover.pass(poll_fn(|cx| call.poll_replies(cx)).await?, begun).await
             });
         }
         if method.reply == Form::Stream {

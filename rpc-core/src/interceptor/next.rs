@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::progress::{Progress, Traffic};
 use super::replies::replies_have_begun;
 use super::{Outcome, Payload};
+use crate::metadata::MetadataMap;
 use crate::request::Request;
 use crate::service::MethodDescriptor;
 use crate::status::Executed;
@@ -39,9 +40,13 @@ pub enum Side {
     Server,
 }
 
+/// What an interceptor does with the metadata of replies in a stream, when they begin.
+pub(crate) type Begun = Box<dyn FnOnce(&mut MetadataMap) + Send>;
+
 /// What comes behind the last interceptor.
 pub(crate) trait Rest: Send + Sync + 'static {
-    fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome>;
+    /// `begun` is for replies in a stream alone.
+    fn run(&self, request: Request<Payload>, begun: Option<Begun>) -> BoxFuture<'static, Outcome>;
 
     /// Whether there is somebody to take the replies of a further run.
     fn can_run(&self) -> bool;
@@ -92,12 +97,54 @@ impl Next {
     ///
     /// Dropping the future cancels what it runs.
     pub async fn run(self, request: Request<Payload>) -> Outcome {
+        self.run_until_end(request, None).await
+    }
+
+    /// As [`run`](Self::run), with a look at how a stream of replies begins: `begun` is given the metadata of the reply
+    /// before the caller has it, and may change it. It is not called where the reply is one message, whose metadata are in the
+    /// outcome, nor where the call fails before.
+    ///
+    /// ```
+    /// # use verbwire_core as verbwire;
+    /// use verbwire::interceptor::{Interceptor, Next, Outcome, Payload};
+    /// use verbwire::Request;
+    ///
+    /// /// Says with every stream of replies which server it is from.
+    /// struct Names;
+    ///
+    /// impl Interceptor for Names {
+    ///     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+    ///         let name = "east-3".parse()?;
+    ///         next.run_with(request, |metadata| {
+    ///             let _there_is_room = metadata.insert("served-by", name);
+    ///         })
+    ///         .await
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`run`](Self::run).
+    pub async fn run_with(
+        self,
+        request: Request<Payload>,
+        begun: impl FnOnce(&mut MetadataMap) + Send + 'static,
+    ) -> Outcome {
+        self.run_until_end(request, Some(Box::new(begun))).await
+    }
+
+    async fn run_until_end(self, request: Request<Payload>, begun: Option<Begun>) -> Outcome {
         if !self.rest.can_run() {
             return Err(replies_have_begun());
         }
         let mut run = self.progress.begin()?;
         let request = request.map(|payload| payload.counted(&self.progress));
-        let outcome = self.rest.run(request).await;
+        let outcome = self.rest.run(request, begun).await;
         run.executed = match &outcome {
             Ok(_) => Executed::Yes,
             Err(status) => status.executed(),

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
-use super::{Count, Outcome, Payload, Progress};
+use super::{Begun, Count, Outcome, Payload, Progress};
 use crate::buf::Body;
 use crate::metadata::MetadataMap;
 use crate::request::Response;
@@ -66,10 +66,17 @@ impl Handover {
         (Self(Arc::new(Mutex::new(Some(opened)))), OpenedReplies(receiver))
     }
 
-    /// Hands over replies that have begun, and waits for their end.
-    pub(crate) async fn pass(&self, replies: Response<Box<dyn Messages>>) -> Outcome {
+    /// Hands over replies that have begun, as `begun` lets them begin, and waits for their end.
+    pub(crate) async fn pass(
+        &self,
+        mut replies: Response<Box<dyn Messages>>,
+        begun: Option<Begun>,
+    ) -> Outcome {
         // Of runs at the same time one can be the first.
         let opened = self.sender().take().ok_or_else(replies_have_begun)?;
+        if let Some(begun) = begun {
+            begun(replies.metadata_mut());
+        }
         let (messages, mut block) = replies.into_parts();
         // What a handler says at the end, it may say at the beginning: the interceptor is to see it first.
         let said = block.as_mut().map(|block| std::mem::take(&mut block.trailers));

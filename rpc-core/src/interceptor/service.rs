@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use super::replies::{Handover, Opening};
-use super::{Called, Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
+use super::{Begun, Called, Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
 use crate::buf::Body;
 use crate::message::Form;
 use crate::request::{Request, Response};
@@ -105,7 +105,7 @@ struct Unary<S: ?Sized> {
 }
 
 impl<S: Service + ?Sized> Rest for Unary<S> {
-    fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome> {
+    fn run(&self, request: Request<Payload>, _: Option<Begun>) -> BoxFuture<'static, Outcome> {
         // The interceptor may have taken its time.
         let in_time = request.check_deadline().map(|()| request);
         let running = in_time.and_then(|request| request.try_map(Payload::into_whole));
@@ -127,7 +127,7 @@ struct Streams<S: ?Sized> {
 }
 
 impl<S: Service + ?Sized> Rest for Streams<S> {
-    fn run(&self, request: Request<Payload>) -> BoxFuture<'static, Outcome> {
+    fn run(&self, request: Request<Payload>, begun: Option<Begun>) -> BoxFuture<'static, Outcome> {
         let in_time = request.check_deadline().map(|()| request);
         let running = in_time.and_then(|request| request.try_map(Payload::into_input));
         let running = running.map(|request| self.service.call_streaming(self.index, request));
@@ -139,7 +139,7 @@ impl<S: Service + ?Sized> Rest for Streams<S> {
                     Ok(Response::with_block(Payload::from(body), block))
                 }
                 (Form::Stream, StreamOutput::Stream(replies)) => {
-                    handover.pass(Response::with_block(replies, block)).await
+                    handover.pass(Response::with_block(replies, block), begun).await
                 }
                 _ => Err(wrong_output()),
             }

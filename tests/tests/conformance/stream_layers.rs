@@ -31,6 +31,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(an_interceptor_may_end_a_stream),
     case!(what_an_interceptor_drops_of_a_stream_is_cancelled),
     case!(an_interceptor_may_change_trailers_and_the_status_of_replies),
+    case!(an_interceptor_may_change_the_metadata_with_which_replies_begin),
     case!(an_interceptor_cannot_answer_a_stream_by_itself),
     case!(a_stream_of_replies_runs_again_only_until_it_has_begun),
     case!(cancels_and_drops_reach_through_interceptors_of_streams),
@@ -271,6 +272,48 @@ async fn an_interceptor_may_change_trailers_and_the_status_of_replies(fixture: F
     let status = replies.message().await.expect_err("told to fail");
     let found = (status.code(), status.executed());
     assert_eq!(found, (Code::OutOfRange, Executed::Yes), "{status}");
+}
+
+/// Says who it is when replies begin, and takes something back that the handler said.
+struct Opens(&'static str);
+
+impl Interceptor for Opens {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        let name = self.0.parse()?;
+        let outcome = next.run_with(request, |metadata| {
+            metadata.append("opened", name).expect("a name");
+            metadata.remove("secret");
+        });
+        let response = outcome.await?;
+        let is_stream = response.get_ref().is_stream();
+        assert_eq!(response.metadata().contains_key("opened"), is_stream, "seen at the end too");
+        assert_eq!(response.metadata().contains_key("secret"), !is_stream);
+        Ok(response)
+    }
+}
+
+async fn an_interceptor_may_change_the_metadata_with_which_replies_begin(fixture: Fixture) {
+    let service = ContextServer::new(Surroundings::default());
+    let service = verbwire::codegen::Intercepted::new(service, Opens("server"));
+    let client = ContextClient::new(channel(&fixture, service).await.intercepted(Opens("client")));
+    let request = || {
+        let mut request = Request::new(items([MirrorRequest::default()]));
+        for (key, value) in [("a", "1"), ("secret", "s")] {
+            request.metadata_mut().insert(key, value.parse().expect("printable")).expect("a name");
+        }
+        request
+    };
+    let response = client.mirror_each(request()).await.expect("mirror");
+    let opened: Vec<_> = response.metadata().get_all("opened").map(|by| by.as_str()).collect();
+    assert_eq!(opened, ["server", "client"]);
+    assert_eq!(response.metadata().get("a").expect("the handler's"), "1");
+    assert!(!response.metadata().contains_key("secret"));
+    let mut replies = response.into_inner();
+    replies.message().await.expect("no error").expect("one");
+    assert!(replies.message().await.expect("no error").is_none());
+    // Where the reply is one message, the interceptor has all of it in the outcome.
+    let response = client.mirror_all(request()).await.expect("mirror");
+    assert_eq!(response.metadata().get("secret").expect("the handler's"), "s");
 }
 
 /// Answers every call by itself.
