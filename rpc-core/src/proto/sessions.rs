@@ -250,6 +250,15 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         Arrival::Run { running, superseded }
     }
 
+    /// Whether this call runs, or has run: a repeat of it runs nothing. Nothing happens by asking.
+    pub fn knows(&self, this: SlotUse) -> bool {
+        let session = self.sessions.get(&this.session);
+        let slot = session.and_then(|session| session.slots.get(&this.slot));
+        slot.is_some_and(|slot| {
+            slot.sequence == this.sequence && !matches!(slot.state, State::Idle)
+        })
+    }
+
     /// The handler of a call that runs is about to be entered: the moment of execution.
     ///
     /// # Errors

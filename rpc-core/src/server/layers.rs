@@ -44,13 +44,16 @@ impl Layers {
     pub(super) fn before(&self, mut service: Arc<dyn Service>) -> Arc<dyn Service> {
         if let Some(sessions) = &self.sessions {
             let server = self.server.subscribe();
-            service = Arc::new(Once::new(service, sessions.clone(), server));
+            service = Arc::new(Once::new(service, sessions.clone(), self.gate.clone(), server));
         }
         for interceptor in &self.interceptors {
             service = Arc::new(Intercepted::from_arcs(service, Arc::clone(interceptor)));
         }
         match &self.gate {
-            Some(gate) => Arc::new(Limited::behind(service, Arc::clone(gate))),
+            Some(gate) => {
+                let (gate, sessions) = (Arc::clone(gate), self.sessions.clone());
+                Arc::new(Limited::behind(service, gate, sessions))
+            }
             None => service,
         }
     }

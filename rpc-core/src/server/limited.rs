@@ -15,6 +15,7 @@ use crate::service::{
 };
 use crate::status::Executed;
 
+use super::sessions::Sessions;
 pub(super) use gate::{Gate, Held};
 use streams::{Admitted, Holding};
 
@@ -23,7 +24,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// What runs at a time. A call beyond a bound is turned away at once: `ResourceExhausted`, not executed, with a
 /// [`RetryInfo`](crate::error_details::RetryInfo) that says when to try again. No call waits, so an overloaded server stays quick for those whom it
-/// serves. Of a call with a slot that a server turns away it says executed *maybe*: another attempt at it may run.
+/// serves. Of a call with a slot that a server turns away it says executed *maybe*: another attempt at it may run. A repeat of
+/// one that runs, or of which the answer is kept, runs nothing and is not turned away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct LoadLimits {
@@ -74,22 +76,22 @@ impl LoadLimits {
 pub struct Limited<S: ?Sized> {
     service: Arc<S>,
     gate: Arc<Gate>,
-    /// Whether a call with a slot that is turned away was: before the sessions nobody knows of its other attempts.
-    slot_executed: Executed,
+    /// The sessions behind a gate of the server.
+    sessions: Option<Sessions>,
 }
 
 impl<S: Service> Limited<S> {
     /// Bounds `service`.
     pub fn new(service: S, limits: &LoadLimits) -> Self {
         let gate = Gate::new(limits, service.descriptor().name);
-        Self { service: Arc::new(service), gate: Arc::new(gate), slot_executed: Executed::No }
+        Self { service: Arc::new(service), gate: Arc::new(gate), sessions: None }
     }
 }
 
 impl<S: Service + ?Sized> Limited<S> {
     /// `service` with its sessions behind a gate of the server.
-    pub(super) fn behind(service: Arc<S>, gate: Arc<Gate>) -> Self {
-        Self { service, gate, slot_executed: Executed::Maybe }
+    pub(super) fn behind(service: Arc<S>, gate: Arc<Gate>, sessions: Option<Sessions>) -> Self {
+        Self { service, gate, sessions }
     }
 }
 
@@ -142,7 +144,14 @@ impl<S: Service + ?Sized> Service for Limited<S> {
                 })
             }
             Err(status) => {
-                let executed = request.slot().map_or(Executed::No, |_| self.slot_executed);
+                let executed = match (request.slot(), &self.sessions) {
+                    (Some(this), Some(sessions)) if sessions.knows(this) => {
+                        return self.service.call(method, request);
+                    }
+                    // Another attempt may be on its way.
+                    (Some(_), Some(_)) => Executed::Maybe,
+                    _ => Executed::No,
+                };
                 Box::pin(std::future::ready(Err(status.with_executed(executed))))
             }
         }

@@ -107,6 +107,11 @@ impl Sessions {
         self.table().kept_bytes()
     }
 
+    /// Whether this call runs, or has run: a repeat of it runs nothing.
+    pub(super) fn knows(&self, this: SlotUse) -> bool {
+        self.table().knows(this)
+    }
+
     fn table(&self) -> MutexGuard<'_, SessionTable<Running, Arc<Outcome>>> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,6 +128,8 @@ impl Default for Sessions {
 pub(super) struct Once {
     service: Arc<dyn Service>,
     sessions: Sessions,
+    /// That of the server, if it has one. A repeat that is let in without a place may find that it has to run.
+    server_gate: Option<Arc<Gate>>,
     /// Closed when the server has ended.
     server: watch::Receiver<()>,
 }
@@ -131,16 +138,21 @@ impl Once {
     pub(super) fn new(
         service: Arc<dyn Service>,
         sessions: Sessions,
+        server_gate: Option<Arc<Gate>>,
         server: watch::Receiver<()>,
     ) -> Self {
-        Self { service, sessions, server }
+        Self { service, sessions, server_gate, server }
     }
 
     async fn run(self, method: usize, mut request: Request<Body>, this: SlotUse) -> Outcome {
         let (tell, new) = Running::begin();
-        let mut room = None;
+        let (mut held, mut room, len) = (request.take_held(), None, request.get_ref().len());
         let begin = || {
-            room = Some(self.sessions.0.gate.enter(request.get_ref().len())?);
+            if let (None, Some(gate)) = (&held, &self.server_gate) {
+                let place = gate.enter(len).map_err(|full| full.with_executed(Executed::Maybe))?;
+                held = Some(Arc::new(place));
+            }
+            room = Some(self.sessions.0.gate.enter(len)?);
             Ok(new)
         };
         let path = self.path(method);
@@ -152,7 +164,6 @@ impl Once {
                 if let Some(superseded) = &superseded {
                     superseded.stop.notify_one();
                 }
-                let held = request.take_held();
                 let sessions = self.sessions.clone();
                 let execution = Execution {
                     sessions,

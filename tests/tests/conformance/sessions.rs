@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_call_with_a_slot_ends_at_its_deadline_without_its_connection).over_a_connection(),
     case!(the_next_call_in_a_slot_stops_what_nobody_waits_for).over_a_connection(),
     case!(a_call_that_nobody_waits_for_counts_as_running).over_a_connection(),
+    case!(a_repeat_at_a_full_server_waits_or_has_the_answer).over_a_connection(),
     case!(a_session_of_an_earlier_epoch_is_over).over_a_connection(),
     case!(a_server_that_was_started_anew_knows_no_session).over_a_connection(),
     case!(an_answer_that_was_not_kept_is_told_and_not_made_again).over_a_connection(),
@@ -228,6 +229,43 @@ async fn a_call_that_nobody_waits_for_counts_as_running(fixture: Fixture) {
         assert!(begun.elapsed() < LONG, "the place never became free: {status}");
         sleep(Duration::from_millis(10)).await;
     }
+}
+
+async fn a_repeat_at_a_full_server_waits_or_has_the_answer(fixture: Fixture) {
+    let desk = Desk::default();
+    let builder = offering(&desk)
+        .sessions(&Sessions::default())
+        .load_limits(&LoadLimits::new().max_running_calls(1));
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let pair = Pair { client: serving.client().await, witness: desk.witness().clone() };
+    let session = pair.client.channel().open_session().await.expect("sessions");
+    let (slot, other) = (session.slot().await, session.slot().await);
+    let first = begin(pair.client.gate(ticket(slot.id()))).await;
+    pair.witness.until(|log| log.running == 1).await;
+    let client = serving.client().await;
+    let repeat = begin(client.gate(ticket(slot.id()))).await;
+    let status = client.gate(ticket(other.id())).await.expect_err("another call");
+    let found = (status.code(), status.executed());
+    assert_eq!(found, (Code::ResourceExhausted, Executed::Maybe), "{status}");
+    pair.witness.open(1);
+    for call in [first, repeat] {
+        assert_eq!(call.await.expect("no panic").expect("gate").get_ref().number, 1);
+    }
+    // Full again.
+    let begun = Instant::now();
+    let full = loop {
+        let full = begin(client.gate(Ticket { number: 2 })).await;
+        sleep(Duration::from_millis(20)).await;
+        if pair.witness.log().running == 1 {
+            break full;
+        }
+        assert!(begun.elapsed() < LONG, "the place never became free");
+    };
+    let again = client.gate(ticket(slot.id())).await.expect("the answer is kept");
+    assert_eq!(again.get_ref().number, 1);
+    pair.witness.open(2);
+    full.await.expect("no panic").expect("gate");
+    assert_eq!(pair.witness.log().entries, 2);
 }
 
 async fn a_session_of_an_earlier_epoch_is_over(fixture: Fixture) {

@@ -67,7 +67,7 @@ impl Server {
     }
 
     fn once(&self, service: impl Service) -> Once {
-        Once::new(Arc::new(service), self.sessions.clone(), self.running.subscribe())
+        Once::new(Arc::new(service), self.sessions.clone(), None, self.running.subscribe())
     }
 
     /// A call of `len` bytes with an hour's deadline.
@@ -225,10 +225,15 @@ fn a_newer_call_is_not_entered_before_the_older_one_has_stopped() {
 #[tokio::test(start_paused = true)]
 async fn a_full_server_does_not_say_of_a_call_that_may_run_that_it_did_not() {
     let server = Server::new(SessionLimits::default());
-    let once = Arc::new(server.once(Hangs::default()));
+    let hangs = Hangs::default();
+    let entered = Arc::clone(&hangs.entered);
     let limits = LoadLimits::new().max_running_calls(1);
     let gate = Arc::new(Gate::new(&limits, "the server"));
-    let limited = Limited::behind(Arc::clone(&once), gate);
+    let (sessions, running) = (server.sessions.clone(), server.running.subscribe());
+    let once = Once::new(Arc::new(hangs), sessions.clone(), Some(Arc::clone(&gate)), running);
+    // A repeat that has lost its way past the gate finds out behind it.
+    let lost = once.clone();
+    let limited = Limited::behind(Arc::new(once), gate, Some(sessions));
     let attempt = |slot| {
         let received = Received { deadline: Instant::now() + HOUR, origin: Origin::InProcess };
         let mut request = Request::received(Body::default(), received, None);
@@ -237,12 +242,25 @@ async fn a_full_server_does_not_say_of_a_call_that_may_run_that_it_did_not() {
         }
         limited.call(0, request)
     };
-    waits(&mut attempt(Some(0)), Duration::from_millis(1)).await;
-    for (slot, expected) in [(Some(0), Executed::Maybe), (None, Executed::No)] {
-        let outcome = attempt(slot).await;
+    let short = Duration::from_millis(1);
+    waits(&mut attempt(Some(0)), short).await;
+    let late = server.call(&lost, 1, 1, 0);
+    for (refusal, expected) in [
+        (attempt(Some(1)), Executed::Maybe),
+        (attempt(None), Executed::No),
+        (late, Executed::Maybe),
+    ] {
+        let outcome = refusal.await;
         let (code, executed, message) = refused(&outcome);
         assert_eq!((code, executed), (Code::ResourceExhausted, expected), "{message}");
+        assert!(message.contains("the server runs max_running_calls of 1"), "{message}");
     }
+    waits(&mut attempt(Some(0)), short).await;
+    assert_eq!(entered.load(Ordering::SeqCst), 1);
+    // The call behind the gate counts, also one that came without a place.
+    tokio::time::sleep(SessionLimits::default().max_unattended * 2).await;
+    waits(&mut server.call(&lost, 1, 1, 0), short).await;
+    assert_eq!(refused(&attempt(None).await).0, Code::ResourceExhausted);
 }
 
 /// Keeps the request that came, and runs a copy.
