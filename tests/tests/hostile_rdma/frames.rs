@@ -44,7 +44,7 @@ fn cases() -> Vec<(Vec<u8>, &'static str)> {
         ),
         (
             frame(Header { body_len: 1, ..header(Kind::Credit) }, b"x"),
-            "body_len is 1, CREDIT has none",
+            "body_len is 1, CREDIT, LEND and BORROW have none",
         ),
         (
             frame(Header { body_len: 1, flags: Flags::LAST, ..header(Kind::Data) }, b"x"),
