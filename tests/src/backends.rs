@@ -107,6 +107,14 @@ pub const BACKENDS: &[Backend] = &[
     },
 ];
 
+/// The device lab's variable for the address of the device under test.
+const LAB_ADDRESS: &str = "LAB_ADDRESS";
+
+/// Whether this program runs in the device lab.
+pub(crate) fn is_in_lab() -> bool {
+    std::env::var_os(LAB_ADDRESS).is_some()
+}
+
 impl Backend {
     /// Why a case with these needs does not apply.
     pub fn lack(&self, needs: &[Need]) -> Option<&'static str> {
@@ -126,7 +134,7 @@ impl Place {
             Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Self::Fabric => format!("fabric://conformance-{number}/server:0"),
             Self::Rdma => {
-                let address = std::env::var("LAB_ADDRESS").unwrap_or_else(|_| "unset".to_owned());
+                let address = std::env::var(LAB_ADDRESS).unwrap_or_else(|_| "unset".to_owned());
                 format!("rdma://{address}:0")
             }
             Self::Unix => format!("unix://{}/{number}.sock", folder.display()),

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use verbwire::{Channel, Endpoint, Error, Server};
 
-use crate::backends::{Backend, Place};
+use crate::backends::{self, Backend, Place};
 use crate::proto::conformance::conformance_client::ConformanceClient;
 use crate::proto::conformance::conformance_server::ConformanceServer;
 use crate::proto::conformance::second_server::SecondServer;
@@ -21,6 +21,12 @@ use crate::service::{Desk, Witness};
 
 /// Longer than anything that a case waits for takes on a loaded machine.
 pub const LONG: Duration = Duration::from_secs(20);
+
+/// Short enough to wait for its end, and longer than a call takes; the device lab, which emulates each instruction of both
+/// ends, gets more.
+pub fn short() -> Duration {
+    if backends::is_in_lab() { Duration::from_secs(1) } else { Duration::from_millis(150) }
+}
 
 /// The transport that a case runs over, and a folder of its own.
 #[derive(Debug)]

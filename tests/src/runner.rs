@@ -112,17 +112,19 @@ fn run_all(jobs: &[Job<'_>], threads: usize, table: &mut [Vec<Cell>]) -> Vec<(St
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let begun = Instant::now();
                     let outcome = run(job.case, job.backend);
+                    let took = begun.elapsed().as_secs_f64();
                     let name = job.case.path(job.backend.name);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     let (row, column) = job.cell;
                     match outcome {
                         Ok(()) => {
-                            println!("test {name} ... ok");
+                            println!("test {name} ... ok <{took:.1}s>");
                             done.0[row][column].note(Cell::Ok);
                         }
                         Err(why) => {
-                            println!("test {name} ... FAILED");
+                            println!("test {name} ... FAILED <{took:.1}s>");
                             done.0[row][column].note(Cell::Fail);
                             done.1.push((name, why));
                         }

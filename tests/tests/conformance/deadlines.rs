@@ -80,7 +80,7 @@ async fn a_long_request_to_a_silent_peer_expires_and_the_connection_lives(fixtur
     client.echo(Blob::default()).await.expect("the server runs");
     for round in 0..3 {
         island.freeze().await;
-        let payload = pattern::payload(16 << 20, round);
+        let payload = pattern::payload(8 << 20, round);
         let mut request = Request::new(Blob { payload: payload.clone() });
         request.set_timeout(SHORT);
         let begun = Instant::now();

@@ -20,7 +20,7 @@ use verbwire_core::codec::{Codec, Prost};
 use verbwire_core::service::{MethodDescriptor, ServiceDescriptor};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, begin};
+use verbwire_tests::fixture::{Fixture, LONG, begin, short};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::step::Act;
@@ -66,7 +66,7 @@ where
 
 async fn a_timeout_layer_ends_a_call_with_deadline_exceeded(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let client = layered(&pair.client, TimeoutLayer::new(Duration::from_millis(300)));
+    let client = layered(&pair.client, TimeoutLayer::new(2 * short()));
     client.echo(blob()).await.expect("quick enough");
     let call = begin(client.hang(Ticket { number: 1 })).await;
     pair.witness.until(|log| log.running == 1).await;
@@ -115,7 +115,7 @@ async fn a_load_shed_layer_turns_calls_away_unsent(fixture: Fixture) {
 async fn a_stream_is_one_call_for_layers(fixture: Fixture) {
     let pair = fixture.pair().await;
     let layers = ServiceBuilder::new().load_shed().concurrency_limit(1);
-    let client = layered(&pair.client, layers.timeout(Duration::from_millis(300)));
+    let client = layered(&pair.client, layers.timeout(2 * short()));
     let steps = (0..3).map(|_| take("abc"));
     let reply = client.collect(items(steps.clone())).await.expect("collect");
     assert_eq!(reply.get_ref().len, 9);

@@ -188,7 +188,7 @@ where
 
 async fn a_small_call_overtakes_a_long_request(fixture: Fixture) {
     let work = |client: ConformanceClient, _| async move {
-        let payload = pattern::payload(60 * MIB, 1);
+        let payload = pattern::payload(20 * MIB, 1);
         let checksum = pattern::checksum(&payload);
         let mut long = client.digest(Blob { payload });
         let is_overtaken = tokio::select! {
@@ -204,7 +204,7 @@ async fn a_small_call_overtakes_a_long_request(fixture: Fixture) {
 
 async fn a_small_call_overtakes_a_long_reply(fixture: Fixture) {
     let work = |client: ConformanceClient, witness: Arc<Witness>| async move {
-        let request = ProduceRequest { len: 60 * MIB as u64, seed: 4 };
+        let request = ProduceRequest { len: 20 * MIB as u64, seed: 4 };
         let mut long = client.produce(request);
         let small = async {
             // From here on the reply is on its way.
@@ -218,7 +218,7 @@ async fn a_small_call_overtakes_a_long_reply(fixture: Fixture) {
         };
         assert!(is_overtaken, "the long reply was faster than the small call");
         let reply = long.await.expect("produce");
-        assert!(reply.get_ref().payload == pattern::payload(60 * MIB, 4));
+        assert!(reply.get_ref().payload == pattern::payload(20 * MIB, 4));
     };
     on_an_island(&fixture, work).await;
 }

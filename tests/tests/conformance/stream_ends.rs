@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 use verbwire::{Code, Executed, Request, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, offering};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, offering, short};
 use verbwire_tests::island::Island;
 use verbwire_tests::proto::conformance::Blob;
 use verbwire_tests::proto::conformance::step::Act;
@@ -27,18 +27,16 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_stream_cancelled_before_its_first_poll_never_runs),
 ];
 
-const SHORT: Duration = Duration::from_millis(150);
-
 fn within<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(SHORT);
+    request.set_timeout(short());
     request
 }
 
 fn assert_expired(status: &Status, begun: Instant) {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     let took = begun.elapsed();
-    assert!(took >= SHORT && took < LONG, "{took:?} for {SHORT:?}");
+    assert!(took >= short() && took < LONG, "{took:?}");
 }
 
 async fn a_stream_of_requests_ends_at_its_deadline(fixture: Fixture) {

@@ -10,7 +10,7 @@ use verbwire::{Code, Executed, Request, Response, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context::Surroundings;
-use verbwire_tests::fixture::{Fixture, LONG, Pair};
+use verbwire_tests::fixture::{Fixture, LONG, Pair, short};
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::step::Act;
@@ -195,7 +195,7 @@ struct Drops(Arc<Witness>);
 
 impl Interceptor for Drops {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
-        let _elapsed = timeout(Duration::from_millis(50), next.run(request)).await;
+        let _elapsed = timeout(short(), next.run(request)).await;
         self.0.until(|log| log.dropped.contains(&1)).await;
         Err(Status::aborted("dropped"))
     }
@@ -212,7 +212,7 @@ async fn what_an_interceptor_drops_of_a_stream_is_cancelled(fixture: Fixture) {
 }
 
 async fn an_interceptor_may_end_a_stream(fixture: Fixture) {
-    let impatient = || Impatient(Duration::from_millis(500));
+    let impatient = || Impatient(short());
     for is_client in [true, false] {
         let pair = match is_client {
             true => pair(&fixture, impatient(), Idle).await,
@@ -431,7 +431,7 @@ async fn the_deadline_covers_interceptors_of_streams(fixture: Fixture) {
     let pair = pair(&fixture, Lingers(LONG * 2), Idle).await;
     let within = |request| {
         let mut request = Request::new(request);
-        request.set_timeout(Duration::from_secs(1));
+        request.set_timeout(short());
         request
     };
     for then in [Act::Take, Act::Hang] {
