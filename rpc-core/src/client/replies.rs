@@ -12,7 +12,7 @@ use crate::buf::Body;
 use crate::message::{CallId, Head, Message};
 use crate::metadata::MetadataMap;
 use crate::proto::client::Reply;
-use crate::proto::stream::Over;
+use crate::proto::stream::{Next, Over};
 use crate::status::Status;
 use crate::streaming::{Fed, Guarded, Messages, Outlet, WindowPost, feed, send};
 use crate::transport::{Connection, Flush};
@@ -159,9 +159,10 @@ impl Outlet for Requests<'_> {
         self.shared.table.with(|calls| calls.poll_window(self.call, cx.waker()))
     }
 
-    fn number(&self, len: usize) -> Result<Head, Over> {
-        let number = self.shared.table.with(|calls| calls.number(self.call, len));
-        number.map(|number| Head::Message { call: self.call, number }).ok_or(Over)
+    fn number(&self, len: usize) -> Result<(Head, Next), Over> {
+        let numbered = self.shared.table.with(|calls| calls.number(self.call, len));
+        let (number, next) = numbered.ok_or(Over)?;
+        Ok((Head::Message { call: self.call, number }, next))
     }
 
     fn check_size(&self, len: usize) -> Result<(), Status> {

@@ -53,6 +53,15 @@ enum State {
     Ended,
 }
 
+/// What is known of the message behind one that was numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It may be sent.
+    MayGo,
+    /// It has to wait, as far as this is known.
+    MayWait,
+}
+
 impl SendStream {
     /// A stream to a peer that announced this window.
     pub fn new(window: u32) -> Self {

@@ -11,7 +11,7 @@ use super::handler::Handler;
 use crate::buf::Body;
 use crate::message::{CallId, Form, Head, Message};
 use crate::proto::server::Entry;
-use crate::proto::stream::Over;
+use crate::proto::stream::{Next, Over};
 use crate::request::{Origin, Received, Request, Response};
 use crate::service::{StreamInput, StreamOutput};
 use crate::status::{Executed, Status};
@@ -101,9 +101,10 @@ impl Outlet for Replies<'_> {
         self.peer.intake.with_calls(|calls| calls.poll_window(self.call, cx.waker()))
     }
 
-    fn number(&self, len: usize) -> Result<Head, Over> {
-        let number = self.peer.intake.with_calls(|calls| calls.number(self.call, len));
-        number.map(|number| Head::Message { call: self.call, number }).ok_or(Over)
+    fn number(&self, len: usize) -> Result<(Head, Next), Over> {
+        let numbered = self.peer.intake.with_calls(|calls| calls.number(self.call, len));
+        let (number, next) = numbered.ok_or(Over)?;
+        Ok((Head::Message { call: self.call, number }, next))
     }
 
     fn check_size(&self, len: usize) -> Result<(), Status> {

@@ -1,22 +1,25 @@
 //! Sends a stream of messages: one after the other, as the peer lets them come.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::Messages;
 use crate::buf::Body;
 use crate::message::{Head, Message};
-use crate::proto::stream::Over;
+use crate::proto::stream::{Next, Over};
 use crate::status::Status;
 use crate::transport::{Connection, Flush, Outgoing, SendError, SendHints};
+
+/// Messages that one poll sends before other tasks have their turn.
+const MESSAGES_PER_POLL: usize = 128;
 
 /// Where the messages of a stream go: one side of one call.
 pub(crate) trait Outlet: Send + Sync {
     /// Ready when the next message may be sent, or when none need be sent any more; the task is woken for either.
     fn poll_window(&self, cx: &mut Context<'_>) -> Poll<Result<(), Over>>;
 
-    /// The head of the next message, with a body of `len` bytes; it is going to be sent.
-    fn number(&self, len: usize) -> Result<Head, Over>;
+    /// The head of the next message, with a body of `len` bytes; it is going to be sent. And what is known of the one behind it.
+    fn number(&self, len: usize) -> Result<(Head, Next), Over>;
 
     /// Refuses a message that the peer would refuse.
     fn check_size(&self, len: usize) -> Result<(), Status>;
@@ -43,49 +46,90 @@ type Item = Option<Result<Body, Status>>;
 /// The source is polled only when the peer lets a message come, and once more before that one is sent: if another is
 /// there already, both go out together.
 pub(crate) async fn feed(source: &mut dyn Messages, outlet: &impl Outlet) -> Fed {
-    let mut ahead = None;
-    loop {
-        let next = poll_fn(|cx| poll_next(source, &mut ahead, outlet, cx)).await;
-        let body = match next {
+    let mut feeder = Feeder { source, outlet, next: Next::MayWait, ahead: None, unsent: None };
+    poll_fn(|cx| feeder.poll(cx)).await
+}
+
+struct Feeder<'a, O> {
+    source: &'a mut dyn Messages,
+    outlet: &'a O,
+    next: Next,
+    /// What the source gave before it may be sent.
+    ahead: Option<Item>,
+    /// A message for which the transport has no room.
+    unsent: Option<Box<Outgoing>>,
+}
+
+impl<O: Outlet> Feeder<'_, O> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Fed> {
+        for _ in 0..MESSAGES_PER_POLL {
+            if let Err(fed) = ready!(self.poll_message(cx)) {
+                return Poll::Ready(fed);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes a message from the source and sends it; `Err` when there is none to come.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fed>> {
+        while let Some(outgoing) = self.unsent.take() {
+            if self.outlet.connection().poll_ready(cx).is_pending() {
+                self.unsent = Some(outgoing);
+                return Poll::Pending;
+            }
+            self.send(*outgoing)?;
+        }
+        let body = match ready!(self.poll_item(cx)) {
             Ok(Some(Ok(body))) => body,
-            Ok(Some(Err(status))) => return Fed::Failed(status),
-            Ok(None) => return Fed::Whole,
-            Err(Over) => return Fed::Over,
+            Ok(Some(Err(status))) => return Poll::Ready(Err(Fed::Failed(status))),
+            Ok(None) => return Poll::Ready(Err(Fed::Whole)),
+            Err(Over) => return Poll::Ready(Err(Fed::Over)),
         };
-        if let Err(status) = outlet.check_size(body.len()) {
-            return Fed::Failed(status);
-        }
-        let Ok(head) = outlet.number(body.len()) else { return Fed::Over };
-        ahead = poll_fn(|cx| Poll::Ready(look_ahead(source, cx))).await;
-        let flush = if matches!(ahead, Some(Some(Ok(_)))) { Flush::Batch } else { Flush::Now };
-        if send(outlet.connection(), Message::with_body(head, body), flush).await.is_err() {
-            return Fed::Over;
-        }
-        tokio::task::consume_budget().await;
+        self.outlet.check_size(body.len()).map_err(Fed::Failed)?;
+        let (head, next) = self.outlet.number(body.len()).map_err(|Over| Fed::Over)?;
+        self.next = next;
+        self.ahead = match self.source.poll_message(cx) {
+            Poll::Ready(item) => Some(item),
+            Poll::Pending => None,
+        };
+        let flush = if matches!(self.ahead, Some(Some(Ok(_)))) { Flush::Batch } else { Flush::Now };
+        let hints = SendHints::flush(flush);
+        Poll::Ready(self.send(Outgoing { message: Message::with_body(head, body), hints }))
     }
-}
 
-fn poll_next(
-    source: &mut dyn Messages,
-    ahead: &mut Option<Item>,
-    outlet: &impl Outlet,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Item, Over>> {
-    // The end needs no window.
-    if let Some(None | Some(Err(_))) = ahead {
-        return Poll::Ready(Ok(ahead.take().flatten()));
+    /// The next item of the source, once it may be sent.
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Result<Item, Over>> {
+        // The end needs no window.
+        if let Some(None | Some(Err(_))) = self.ahead {
+            return Poll::Ready(Ok(self.ahead.take().flatten()));
+        }
+        if self.next == Next::MayWait {
+            ready!(self.outlet.poll_window(cx))?;
+        }
+        let polled = match self.ahead.take() {
+            Some(item) => return Poll::Ready(Ok(item)),
+            None => self.source.poll_message(cx),
+        };
+        if polled.is_pending() && self.next == Next::MayGo {
+            // The end of the call is to wake this task.
+            self.next = Next::MayWait;
+            if let Poll::Ready(Err(over)) = self.outlet.poll_window(cx) {
+                return Poll::Ready(Err(over));
+            }
+        }
+        polled.map(Ok)
     }
-    std::task::ready!(outlet.poll_window(cx))?;
-    match ahead.take() {
-        Some(item) => Poll::Ready(Ok(item)),
-        None => source.poll_message(cx).map(Ok),
-    }
-}
 
-fn look_ahead(source: &mut dyn Messages, cx: &mut Context<'_>) -> Option<Item> {
-    match source.poll_message(cx) {
-        Poll::Ready(item) => Some(item),
-        Poll::Pending => None,
+    fn send(&mut self, outgoing: Outgoing) -> Result<(), Fed> {
+        match self.outlet.connection().try_send(outgoing) {
+            Ok(()) => Ok(()),
+            Err(SendError::Full(back)) => {
+                self.unsent = Some(back);
+                Ok(())
+            }
+            Err(SendError::Closed(_)) => Err(Fed::Over),
+        }
     }
 }
 

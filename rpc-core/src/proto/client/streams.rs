@@ -11,7 +11,7 @@ use super::{Begun, Cancel, ClientCalls, Delivered, Outcome, State};
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, MethodId};
-use crate::proto::stream::{CallStreams, Over, Taken, Violation};
+use crate::proto::stream::{CallStreams, Next, Over, Taken, Violation};
 use crate::status::{Executed, Status};
 use crate::wire::metadata::Block;
 
@@ -65,8 +65,8 @@ impl ClientCalls {
         }
     }
 
-    /// The number of the next message of the request, if the call goes on.
-    pub fn number(&mut self, call: CallId, len: usize) -> Option<u32> {
+    /// The number of the next message of the request, if the call goes on, and whether one may follow at once.
+    pub fn number(&mut self, call: CallId, len: usize) -> Option<(u32, Next)> {
         self.streams(call)?.streams.number(len)
     }
 

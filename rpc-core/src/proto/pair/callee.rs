@@ -94,7 +94,7 @@ impl Pair {
             self.to_client.push(Message::bare(Head::Headers { call }));
         }
         if let Poll::Ready(Ok(())) = callee.feeder.poll(|waker| server.poll_window(call, waker)) {
-            let number = server.number(call, len).expect("its window was open");
+            let (number, _) = server.number(call, len).expect("its window was open");
             self.to_client.push(Message::with_body(Head::Message { call, number }, body(len)));
         }
     }

@@ -65,7 +65,7 @@ impl Pair {
         let (client, caller) =
             (&mut self.client, self.callers.get_mut(&key(call)).expect("picked"));
         if let Poll::Ready(Ok(())) = caller.feeder.poll(|waker| client.poll_window(call, waker)) {
-            let number = client.number(call, len).expect("its window was open");
+            let (number, _) = client.number(call, len).expect("its window was open");
             self.to_server.push(Message::with_body(Head::Message { call, number }, body(len)));
         }
     }

@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 use super::{ServerCalls, Slot, State, Streaming, deadline, is_older};
 use crate::buf::Body;
 use crate::message::{CallId, Form};
-use crate::proto::stream::{CallStreams, Over, RecvStream, SendStream, StreamWindows, Taken};
+use crate::proto::stream::{CallStreams, Next, Over, RecvStream, SendStream, StreamWindows, Taken};
 use crate::status::{Executed, Status};
 
 /// In what forms a method takes its request and gives its reply.
@@ -140,8 +140,8 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         }
     }
 
-    /// The number of the next reply, if the call goes on.
-    pub fn number(&mut self, call: CallId, len: usize) -> Option<u32> {
+    /// The number of the next reply, if the call goes on, and whether one may follow at once.
+    pub fn number(&mut self, call: CallId, len: usize) -> Option<(u32, Next)> {
         self.streams(call)?.number(len)
     }
 

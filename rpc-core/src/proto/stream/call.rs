@@ -3,7 +3,7 @@
 use std::task::{Poll, Waker};
 
 use super::holding::{Holding, Queue};
-use super::{RecvStream, SendStream, Taken, Violation};
+use super::{Next, RecvStream, SendStream, Taken, Violation};
 use crate::buf::Body;
 
 /// At most one stream in each direction.
@@ -35,9 +35,12 @@ impl CallStreams {
         if outgoing.may_send() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// The number of the next message, which is going to be sent.
-    pub fn number(&mut self, len: usize) -> Option<u32> {
-        self.outgoing.as_mut().map(|outgoing| outgoing.number(len))
+    /// The number of the next message, which is going to be sent, and whether one may follow at once.
+    pub fn number(&mut self, len: usize) -> Option<(u32, Next)> {
+        self.outgoing.as_mut().map(|outgoing| {
+            let number = outgoing.number(len);
+            (number, if outgoing.may_send() { Next::MayGo } else { Next::MayWait })
+        })
     }
 
     /// Ends the outgoing stream; how many messages it had, if there was one.
