@@ -177,6 +177,11 @@ impl Buf for BodyReader {
             self.advance(len);
             return slice;
         }
+        if len <= self.current.len() {
+            let copy = Bytes::copy_from_slice(&self.current[..len]);
+            self.advance(len);
+            return copy;
+        }
         let mut copy = BytesMut::with_capacity(len);
         let mut missing = len;
         while missing > 0 {
