@@ -8,12 +8,13 @@
 //!                  Abandoned ──CANCEL taken by the transport──► (none)
 //! ```
 //!
-//! A call may have streams: `streams` says when those change its state.
+//! A call may have streams: `streams` says when those change its state. `ends` has the ends that are not the peer's answer.
 //!
 //! Owns which calls wait, for how long, and what the callee has learned of method numbers. It sends
 //! nothing: what must go out is returned by [`begin`](ClientCalls::begin) and
 //! [`poll_cancel`](ClientCalls::poll_cancel).
 
+mod ends;
 mod streams;
 
 use std::collections::VecDeque;
@@ -27,12 +28,13 @@ use super::calls::Slots;
 use super::deadlines::{Deadlines, Timer};
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
-use crate::message::{CallId, GoAway, Head, Message, MethodId};
+use crate::message::{CallId, Head, Message, MethodId};
 use crate::request::Response;
-use crate::status::{Code, Executed, Origin, Status};
+use crate::status::{Code, Executed, Status};
 use crate::wire::metadata::Block;
 use crate::wire::{self, WireError};
 
+use ends::{End, refused};
 pub use streams::Reply;
 use streams::{Finished, Streams};
 
@@ -73,15 +75,6 @@ enum Cancel {
     Asked,
     /// Asked, because the call cannot go on: this is how it ends then.
     Failed(Status),
-}
-
-/// Why no call begins any more.
-#[derive(Debug, Clone)]
-enum End {
-    /// The peer sent GOAWAY: running calls go on.
-    GoAway { why: String, executed: Executed },
-    /// The connection is gone.
-    Closed(Error),
 }
 
 /// A call that has begun: its REQUEST is to be sent.
@@ -260,83 +253,6 @@ impl ClientCalls {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) must be called.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        self.deadlines.next()
-    }
-
-    /// Ends the calls whose deadline has passed; `why` is asked what kept their replies, as far as that is known. Returns them
-    /// with whom to wake.
-    pub fn handle_timeout(
-        &mut self,
-        now: Instant,
-        why: impl FnOnce() -> Option<String>,
-    ) -> Vec<(CallId, Option<Waker>)> {
-        if !self.deadlines.is_due(now) {
-            return Vec::new();
-        }
-        let (mut expired, mut earliest) = (Vec::new(), None);
-        let status = expired_status(why());
-        for (call, caller) in self.calls.iter_mut() {
-            let State::Waiting { waker, .. } = &mut caller.state else {
-                continue;
-            };
-            if caller.deadline <= now {
-                expired.push((call, waker.take()));
-                caller.state = State::Done(Err(status.clone()));
-                let others = caller.streams.as_mut().map(|streams| streams.streams.close());
-                expired.extend(others.into_iter().flatten().map(|other| (call, Some(other))));
-            } else if earliest.is_none_or(|earliest| caller.deadline < earliest) {
-                earliest = Some(caller.deadline);
-            }
-        }
-        self.deadlines.handle_looked(earliest);
-        expired
-    }
-
-    /// The connection is gone: every call ends with the first cause. Returns whom to wake.
-    pub fn handle_closed(&mut self, cause: Error) -> Vec<Waker> {
-        let (cause, executed) = match &self.ended {
-            None => (cause, Executed::Maybe),
-            // What the peer said before it closed comes first.
-            Some(End::GoAway { why, executed }) => {
-                let message = format!("{why}; connect again for new calls");
-                (Error::with_source(cause.kind(), message, cause), *executed)
-            }
-            Some(End::Closed(_)) => return Vec::new(),
-        };
-        let mut wakers = Vec::new();
-        let mut gone = Vec::new();
-        for (call, caller) in self.calls.iter_mut() {
-            match &mut caller.state {
-                State::Waiting { waker, .. } => {
-                    wakers.extend(waker.take());
-                    let status = cause.to_status(executed);
-                    caller.state = State::Done(Err(status));
-                    let others = caller.streams.as_mut().map(|streams| streams.streams.close());
-                    wakers.extend(others.into_iter().flatten());
-                }
-                State::Abandoned => gone.push(call),
-                State::Done(_) => {}
-            }
-        }
-        gone.into_iter().for_each(|call| drop(self.calls.remove(call)));
-        self.cancels.clear();
-        self.ended = Some(End::Closed(cause));
-        wakers
-    }
-
-    /// Whether the peer asked for the end of the connection.
-    pub fn is_leaving(&self) -> bool {
-        matches!(self.ended, Some(End::GoAway { .. }))
-    }
-
-    /// Whether the peer asked for the end of the connection and no call needs it any more.
-    pub fn is_drained(&mut self) -> bool {
-        self.is_leaving()
-            && self.calls.iter_mut().all(|(_, caller)| matches!(caller.state, State::Done(_)))
-    }
-
     /// Whether somebody waits for this call.
     pub fn is_waiting(&mut self, call: CallId) -> bool {
         matches!(self.calls.find(call), Some(Caller { state: State::Waiting { .. }, .. }))
@@ -390,29 +306,6 @@ impl ClientCalls {
         }
         Status::cancelled("the call was cancelled by its caller")
     }
-
-    fn go_away(&mut self, reason: GoAway, words: &str) -> Result<(), Error> {
-        let why = match reason {
-            GoAway::Draining => "the server is shutting down".to_owned(),
-            GoAway::ProtocolViolation => {
-                let message = format!("the server ended the connection: {words}");
-                return Err(Error::new(ErrorKind::PeerFault, message));
-            }
-            GoAway::Overloaded => format!("the server is overloaded: {words}"),
-            GoAway::Unknown(number) => {
-                format!("the server takes no more calls ({number}): {words}")
-            }
-        };
-        if self.ended.is_none() {
-            // An overloaded server serves nothing on this connection.
-            let executed = match reason {
-                GoAway::Overloaded => Executed::No,
-                _ => Executed::Maybe,
-            };
-            self.ended = Some(End::GoAway { why, executed });
-        }
-        Ok(())
-    }
 }
 
 /// The metadata of a message, if it has some.
@@ -462,18 +355,6 @@ fn failed(status: Status, block: Option<Box<Block>>) -> Status {
     let Block { mut headers, trailers } = *block;
     headers.extend(trailers);
     status.with_metadata(headers)
-}
-
-fn refused(why: &str) -> Status {
-    Status::unavailable(format!("{why}; connect again for new calls"))
-        .with_executed(Executed::No)
-        .with_origin(Origin::Transport)
-}
-
-fn expired_status(why: Option<String>) -> Status {
-    let mut words = String::from("the deadline passed before the reply came");
-    why.iter().for_each(|why| words.extend([": ", why]));
-    Status::deadline_exceeded(words).with_executed(Executed::Maybe)
 }
 
 #[cfg(test)]

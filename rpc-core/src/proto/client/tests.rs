@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::message::GoAway;
 
 #[derive(Default)]
 struct Counter(AtomicUsize);
