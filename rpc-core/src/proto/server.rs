@@ -14,6 +14,8 @@
 //! answer must not claim that nothing ran, and a REQUEST whose long body comes after its own CANCEL must not
 //! run.
 
+mod methods;
+mod stopping;
 mod streams;
 
 use std::time::Duration;
@@ -25,6 +27,8 @@ use crate::message::{CallId, Form, MethodId};
 use crate::proto::stream::{CallStreams, StreamWindows};
 use crate::status::{Executed, Status};
 
+use methods::Methods;
+pub use stopping::{Cancelled, Stopped};
 pub use streams::{Shape, Wanted};
 
 /// All calls of one connection, seen from the callee.
@@ -32,12 +36,11 @@ pub use streams::{Shape, Wanted};
 pub struct ServerCalls<R, H> {
     slots: Vec<Option<Slot<H>>>,
     running: usize,
-    methods: Vec<Option<Method<R>>>,
+    methods: Methods<R>,
     deadlines: Deadlines,
     /// Why no new calls are admitted.
     draining: Option<String>,
     max_calls: usize,
-    max_methods: usize,
     windows: StreamWindows,
     /// Of calls that have ended; to be dropped without the lock.
     over: Vec<CallStreams>,
@@ -70,13 +73,6 @@ enum State {
     Admitted { deadline: Instant },
     Entered { deadline: Instant },
     Finished(Executed),
-}
-
-#[derive(Debug, Clone)]
-struct Method<R> {
-    path: Box<str>,
-    /// `None`: nothing is served at the path.
-    route: Option<R>,
 }
 
 /// What a REQUEST says.
@@ -116,17 +112,6 @@ pub enum Refusal {
     Violation(String),
 }
 
-/// A call that was stopped before its handler returned.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Stopped<H> {
-    /// The call.
-    pub call: CallId,
-    /// Drops its handler. `None` where it had not been spawned yet.
-    pub handle: Option<H>,
-    /// Whether the handler was entered.
-    pub executed: Executed,
-}
-
 impl<R: Streaming + Clone, H> ServerCalls<R, H> {
     /// No calls yet; at most `max_calls` at a time, `max_methods` method numbers and streams with these windows, as
     /// HELLO announced.
@@ -134,11 +119,10 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         Self {
             slots: Vec::new(),
             running: 0,
-            methods: Vec::new(),
+            methods: Methods::new(max_methods),
             deadlines: Deadlines::default(),
             draining: None,
             max_calls: max_calls as usize,
-            max_methods: max_methods as usize,
             windows,
             over: Vec::new(),
         }
@@ -165,7 +149,7 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         request: Announcement<'_>,
         resolve: impl FnOnce(&str) -> Option<R>,
     ) -> Result<R, Refusal> {
-        let route = self.route(request, resolve)?;
+        let route = self.methods.route(request, resolve)?;
         self.check_slot(request.call)?;
         if let Some(why) = &self.draining {
             return Err(refuse(Status::unavailable(why.as_str())));
@@ -248,77 +232,6 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         Answer::Send { in_flight: self.running, messages }
     }
 
-    /// The call cannot go on. `None` if it does not run.
-    pub fn stop(&mut self, call: CallId) -> Option<Stopped<H>> {
-        let executed = entered(self.slot(call)?.state);
-        let handle = self.finish(call, executed)?.handle.take();
-        self.retire(call);
-        Some(Stopped { call, handle, executed })
-    }
-
-    /// The caller gave up. Says what to answer, and what to stop.
-    ///
-    /// # Errors
-    ///
-    /// A slot beyond the limit, as words for a protocol violation.
-    pub fn handle_cancel(&mut self, call: CallId) -> Result<Cancelled<H>, String> {
-        self.check_range(call)?;
-        let none = |executed| Cancelled { executed, handle: None };
-        match self.slots.get(call.slot as usize).and_then(Option::as_ref) {
-            Some(slot) if is_older(call.generation, slot.generation) => Ok(none(Executed::Maybe)),
-            Some(Slot { generation, state: State::Finished(executed), .. })
-                if *generation == call.generation =>
-            {
-                Ok(none(*executed))
-            }
-            Some(slot) if slot.generation == call.generation => {
-                let executed = entered(slot.state);
-                let handle = self.finish(call, executed).and_then(|slot| slot.handle.take());
-                self.retire(call);
-                Ok(Cancelled { executed, handle })
-            }
-            // Its REQUEST is not here yet, and shall not run if it still comes.
-            _ => {
-                let handle = self.occupy(call, State::Finished(Executed::No));
-                Ok(Cancelled { executed: Executed::No, handle })
-            }
-        }
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) must be called.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        self.deadlines.next()
-    }
-
-    /// Stops the calls whose deadline has passed.
-    pub fn handle_timeout(&mut self, now: Instant) -> Vec<Stopped<H>> {
-        if !self.deadlines.is_due(now) {
-            return Vec::new();
-        }
-        let mut stopped = Vec::new();
-        for (entry, number) in self.slots.iter_mut().zip(0..) {
-            let Some(slot) = entry else { continue };
-            if deadline(slot.state).is_some_and(|deadline| deadline <= now) {
-                let executed = entered(slot.state);
-                slot.state = State::Finished(executed);
-                let call = CallId { slot: number, generation: slot.generation };
-                stopped.push(Stopped { call, handle: slot.handle.take(), executed });
-                self.over.extend(slot.streams.take().map(|streams| *streams));
-            }
-        }
-        self.running -= stopped.len();
-        let earliest = self.slots.iter().flatten().filter_map(|slot| deadline(slot.state)).min();
-        self.deadlines.handle_looked(earliest);
-        stopped
-    }
-
-    /// Every handle that is left, of tasks that run or wait to hand over their answer.
-    pub fn take_handles(&mut self) -> Vec<H> {
-        let streams = self.slots.iter_mut().flatten().filter_map(|slot| slot.streams.take());
-        self.over.extend(streams.map(|streams| *streams));
-        self.slots.iter_mut().flatten().filter_map(|slot| slot.handle.take()).collect()
-    }
-
     fn slot(&mut self, call: CallId) -> Option<&mut Slot<H>> {
         let slot = self.slots.get_mut(call.slot as usize)?.as_mut()?;
         (slot.generation == call.generation).then_some(slot)
@@ -330,12 +243,6 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         slot.state = State::Finished(executed);
         self.running -= 1;
         self.slot(call)
-    }
-
-    /// Takes the streams of a call that has ended out of its slot.
-    fn retire(&mut self, call: CallId) {
-        let streams = self.slot(call).and_then(|slot| slot.streams.take());
-        self.over.extend(streams.map(|streams| *streams));
     }
 
     /// Puts a new use into a slot; returns the handle of the use before.
@@ -373,53 +280,6 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
             Some(_) => Err(Refusal::Violation(format!("call {call} was requested twice"))),
         }
     }
-
-    /// What the request's method resolves to. The outer error is a violation; the inner one a status.
-    fn route(
-        &mut self,
-        request: Announcement<'_>,
-        resolve: impl FnOnce(&str) -> Option<R>,
-    ) -> Result<Result<R, Refusal>, Refusal> {
-        let number = request.method.0 as usize;
-        let Some(path) = request.path else {
-            let known = self.methods.get(number).and_then(Option::as_ref);
-            let method = known.ok_or_else(|| {
-                Refusal::Violation(format!("method number {number} was never given a path"))
-            })?;
-            return Ok(method.route.clone().ok_or_else(|| unimplemented_at(&method.path)));
-        };
-        if number > self.max_methods {
-            return Err(Refusal::Violation(format!(
-                "method number {number} exceeds max_interned_methods of {}",
-                self.max_methods
-            )));
-        }
-        if request.method != MethodId::NONE {
-            let known = self.intern(number, path, resolve)?;
-            return Ok(known.route.clone().ok_or_else(|| unimplemented_at(path)));
-        }
-        Ok(resolve(path).ok_or_else(|| unimplemented_at(path)))
-    }
-
-    fn intern(
-        &mut self,
-        number: usize,
-        path: &str,
-        resolve: impl FnOnce(&str) -> Option<R>,
-    ) -> Result<&Method<R>, Refusal> {
-        if self.methods.len() <= number {
-            self.methods.resize_with(number + 1, || None);
-        }
-        let method = self.methods[number]
-            .get_or_insert_with(|| Method { path: path.into(), route: resolve(path) });
-        if *method.path != *path {
-            return Err(Refusal::Violation(format!(
-                "method number {number} stands for {} and cannot become {path}",
-                method.path
-            )));
-        }
-        Ok(method)
-    }
 }
 
 /// Whether a handler may begin.
@@ -445,27 +305,10 @@ pub enum Answer {
     Discard,
 }
 
-/// The result of a CANCEL.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Cancelled<H> {
-    /// What CANCELLED says.
-    pub executed: Executed,
-    /// Drops the handler, where one runs.
-    pub handle: Option<H>,
-}
-
 fn deadline(state: State) -> Option<Instant> {
     match state {
         State::Admitted { deadline } | State::Entered { deadline } => Some(deadline),
         State::Finished(_) => None,
-    }
-}
-
-fn entered(state: State) -> Executed {
-    match state {
-        State::Admitted { .. } => Executed::No,
-        State::Entered { .. } => Executed::Yes,
-        State::Finished(executed) => executed,
     }
 }
 
@@ -476,13 +319,6 @@ fn is_older(one: u32, other: u32) -> bool {
 
 fn refuse(status: Status) -> Refusal {
     Refusal::Answer(status.with_executed(Executed::No))
-}
-
-fn unimplemented_at(path: &str) -> Refusal {
-    refuse(Status::unimplemented(format!(
-        "{path} is not served here: the service was not added to the server, or the server is an older \
-         version of it"
-    )))
 }
 
 #[cfg(test)]
