@@ -216,14 +216,16 @@ impl FrameDecoder {
         received: &mut Vec<Incoming>,
     ) -> Result<(), FrameError> {
         let frame = self.buffer.unread();
-        let mut message = Message::bare(head::decode(header, &frame[HEADER_LEN..layout.tlvs])?);
-        message.metadata = self.small.copy(&frame[layout.tlvs..layout.metadata]);
+        let head = head::decode(header, &frame[HEADER_LEN..layout.tlvs])?;
+        let metadata = self.small.copy(&frame[layout.tlvs..layout.metadata]);
         let len = header.body_len as usize;
+        let body = match layout.body {
+            BodyPlace::Buffer => Body::from(self.small.copy(&frame[layout.metadata..layout.end])),
+            BodyPlace::Landing | BodyPlace::Pieces => Body::new(),
+        };
+        let message = Message { head, metadata, body };
         match layout.body {
-            BodyPlace::Buffer => {
-                message.body = Body::from(self.small.copy(&frame[layout.metadata..layout.end]));
-                received.push(Incoming { message });
-            }
+            BodyPlace::Buffer => received.push(Incoming { message }),
             BodyPlace::Landing => {
                 self.within = Within::Body(Landing { message, bytes: self.pool.take(len), len });
             }

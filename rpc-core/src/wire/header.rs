@@ -150,6 +150,7 @@ pub struct Header {
 
 impl Header {
     /// A header with every optional field zero.
+    #[inline]
     pub fn new(kind: Kind, call: CallId) -> Self {
         Self {
             kind,
@@ -166,6 +167,7 @@ impl Header {
     }
 
     /// The header's bytes.
+    #[inline]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut out = &mut bytes[..];
@@ -188,6 +190,7 @@ impl Header {
     /// # Errors
     ///
     /// An unknown frame type. All other fields take every value; who uses one checks it.
+    #[inline]
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Self, WireError> {
         let mut input = &bytes[..];
         Ok(Self {
