@@ -43,7 +43,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(layers_of_all_kinds_stand_before_one_client),
     case!(a_call_that_is_dropped_in_a_layer_leaves_its_place),
     case!(the_deadline_covers_layers),
-    // Its descriptor has one method of the service, which numbers do not allow in process.
+    // In process a client needs all methods of the service in its descriptor.
     case!(a_stream_that_has_begun_is_not_repeated_and_keeps_its_status).over_a_connection(),
     case!(a_busy_task_finds_a_free_channel_ready).over_a_connection(),
     case!(a_channel_is_a_service_that_is_ready_when_a_call_need_not_wait).over_a_connection(),
