@@ -224,7 +224,9 @@ impl Network {
         let Some((host, domain)) = found else {
             return Err(WcStatus::FLUSHED);
         };
-        let mut bytes = Vec::new();
+        // At once: to grow it takes a debug build a step for each byte.
+        let mut bytes = vec![0; sges.iter().map(|sge| sge.len as usize).sum()];
+        let mut rest = &mut bytes[..];
         // Of an entry without bytes no key is looked at.
         for sge in sges.iter().filter(|sge| sge.len > 0) {
             let mrs = &self.host(host).mrs;
@@ -232,9 +234,9 @@ impl Network {
                 Fetch::ByKey => mrs.by_lkey(domain, sge.lkey),
                 Fetch::ByAddress => mrs.by_address(sge.address),
             };
-            let begin = bytes.len();
-            bytes.resize(begin + sge.len as usize, 0);
-            let read = self.access(slab, |slab| slab.dma_read(sge.address, &mut bytes[begin..]));
+            let (part, behind) = rest.split_at_mut(sge.len as usize);
+            rest = behind;
+            let read = self.access(slab, |slab| slab.dma_read(sge.address, part));
             self.judge(qp, read, ViolationKind::Source).map_err(|()| WcStatus::LOCAL_PROTECTION)?;
         }
         Ok(bytes)

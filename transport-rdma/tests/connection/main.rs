@@ -6,6 +6,7 @@ mod ending;
 mod establishing;
 mod faults;
 mod gathered;
+mod giant;
 mod isolation;
 mod long;
 mod long_faults;
