@@ -1,11 +1,13 @@
 //! Received messages that a program holds: it is told, their short fields are copied out, and beyond a budget nothing more
-//! is received.
+//! is received. Also whose device is removed meanwhile.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use verbwire_core::client::Client;
 use verbwire_core::config::{ClientConfig, Random};
 use verbwire_core::service::{
@@ -13,7 +15,11 @@ use verbwire_core::service::{
 };
 use verbwire_core::transport::pressure::{Pressure, PressureWatch};
 use verbwire_core::transport::{Flush, Transport};
-use verbwire_core::{Body, Channel, Code, Executed, Request, Response, Server, Target};
+use verbwire_core::{
+    Body, Channel, Code, ErrorKind, Executed, Request, Response, Server, Status, Target,
+};
+use verbwire_rdma::fabric::Death;
+use verbwire_rdma::pool::PoolSnapshot;
 use verbwire_rdma::{Peers, RdmaConfig};
 
 use crate::pair::{Net, PROFILES, drive, exact, pattern, receive_all, request, send};
@@ -97,13 +103,13 @@ impl Rig {
         Self { net, channel, client, kept, watches }
     }
 
-    async fn keep(&self, number: u32) -> Result<(), verbwire_core::Status> {
+    async fn keep(&self, number: u32) -> Result<(), Status> {
         let mut request = Request::new(pattern(number, LEN));
         request.set_timeout(Duration::from_secs(2));
         self.client.unary::<_, Bytes>(0, request).await.map(drop)
     }
 
-    async fn give(&self) -> Result<Bytes, verbwire_core::Status> {
+    async fn give(&self) -> Result<Bytes, Status> {
         let mut request = Request::new(Bytes::new());
         request.set_timeout(Duration::from_secs(2));
         self.client.unary::<_, Bytes>(1, request).await.map(Response::into_inner)
@@ -129,7 +135,7 @@ async fn a_server_that_keeps_requests_is_told_and_beyond_its_budget_callers_are(
     rig.keep(5).await.expect("room again");
     lock(&rig.kept).clear();
     assert_eq!(rig.channel.memory_pressure().now(), Pressure::None, "the other side holds nothing");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    sleep(Duration::from_millis(100)).await;
     rig.net.assert_pools_idle();
 }
 
@@ -149,7 +155,7 @@ async fn a_client_that_keeps_replies_is_told_and_beyond_its_budget_by_its_own_de
     kept.clear();
     assert_eq!(watch.changed().await, Some(Pressure::None));
     rig.give().await.expect("room again");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    sleep(Duration::from_millis(100)).await;
     rig.net.assert_pools_idle();
 }
 
@@ -189,4 +195,111 @@ async fn under_pressure_a_field_below_an_eighth_of_its_buffer_does_not_hold_it()
         net.close([&near, &far]).await;
         driver.await.expect("no panic");
     }
+}
+
+/// May hold one message.
+fn tiny() -> RdmaConfig {
+    let mut config = small();
+    config.landing.pinned_budget = REGION;
+    config
+}
+
+/// More than its calls need, were they served.
+const PATIENT: Duration = Duration::from_secs(3600);
+
+impl Rig {
+    /// Calls `method` that often, on connections in turn, and waits until so many bodies wait for landing memory of host `at`.
+    async fn waiting(&self, at: usize, method: usize, count: usize) -> JoinSet<Status> {
+        let mut calls = JoinSet::new();
+        let transport = Arc::new(self.net.transports[0].clone()) as Arc<dyn Transport>;
+        let (target, config) = (Target::new("fabric", "far:7"), ClientConfig::default());
+        for number in 0..count {
+            let connecting = Channel::connect(Arc::clone(&transport), &target, &config);
+            let client = Client::new(connecting.await.expect("connect"), &KEEP);
+            let mut request = Request::new(pattern(1, if method == 0 { LEN } else { 0 }));
+            request.set_timeout(PATIENT);
+            calls.spawn(async move {
+                let called = client.unary::<_, Bytes>(method, request).await;
+                called.map(drop).expect_err("there is no memory for it")
+            });
+            while self.landing(at).waiting <= number {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        calls
+    }
+
+    fn landing(&self, at: usize) -> PoolSnapshot {
+        self.net.transports[at].pools().landing
+    }
+
+    /// Removes the device of host `at`: how the calls end, and after which time.
+    async fn removed(
+        &self,
+        at: usize,
+        death: Death,
+        calls: JoinSet<Status>,
+    ) -> (Vec<Status>, Duration) {
+        let begun = Instant::now();
+        self.net.hosts[at].kill(death);
+        let ended = calls.join_all().await;
+        let took = begun.elapsed();
+        // What the drivers of the connections held goes with them.
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(self.landing(at).waiting, 0, "{death:?}");
+        (ended, took)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_for_memory_of_a_device_that_is_removed_end_in_words() {
+    for death in [Death::Process, Death::Host] {
+        let rig = Rig::new([exact(), tiny()]).await;
+        rig.keep(0).await.expect("room for one");
+        let calls = rig.waiting(1, 0, 3).await;
+        let (ended, took) = rig.removed(1, death, calls).await;
+        assert_eq!(ended.len(), 3);
+        // Of a host without power callers hear nothing. They have sent all they had to, so that their deadline ends them.
+        let (code, bound) = match death {
+            Death::Process => (Code::Unavailable, Duration::from_secs(1)),
+            Death::Host => (Code::DeadlineExceeded, PATIENT),
+        };
+        ended.iter().for_each(|status| assert_eq!(status.code(), code, "{status}"));
+        assert!(took <= bound, "{death:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_that_wait_for_memory_of_a_device_that_is_removed_end_in_words() {
+    for death in [Death::Process, Death::Host] {
+        let rig = Rig::new([tiny(), exact()]).await;
+        let held = rig.give().await.expect("room for one");
+        let calls = rig.waiting(0, 1, 3).await;
+        let (ended, took) = rig.removed(0, death, calls).await;
+        assert_eq!(ended.len(), 3);
+        ended.iter().for_each(|status| assert_eq!(status.code(), Code::Unavailable, "{status}"));
+        assert!(took < Duration::from_secs(1), "its own device: {took:?}");
+        assert!(held == pattern(1, LEN), "what was received outlives its device");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_memory_to_send_from_outlives_the_device() {
+    let mut config = exact();
+    (config.staging.longest, config.staging.cap) = (LEN, LEN);
+    let rig = Rig::new([config, exact()]).await;
+    rig.keep(0).await.expect("the connection stands");
+    let alloc = |within| {
+        let transport = rig.net.transports[0].clone();
+        tokio::spawn(async move { transport.alloc(LEN, Instant::now() + within).await })
+    };
+    let held = alloc(PATIENT).await.expect("no panic").expect("the only one");
+    let (patient, hasty) = (alloc(PATIENT), alloc(Duration::from_secs(1)));
+    sleep(Duration::from_millis(1)).await;
+    rig.net.hosts[0].kill(Death::Process);
+    let error = hasty.await.expect("no panic").expect_err("the only one is held");
+    assert_eq!(error.kind(), ErrorKind::LocalResource, "{error}");
+    assert!(error.to_string().contains("no buffer of 1048576 bytes came free"), "{error}");
+    drop(held);
+    assert_eq!(patient.await.expect("no panic").expect("it came free").len(), LEN);
 }
