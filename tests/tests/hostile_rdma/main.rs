@@ -8,7 +8,7 @@
 //! * `isolation`: peers that write where they were not, or are no longer, granted anything.
 //! * `writers`: peers that write, or say that they did.
 //! * `strangers`: peers that write where nobody granted them anything.
-//! * `owners`: peers that grant; `offers`: grants for replies.
+//! * `owners`: peers that grant; `offers`: grants for replies; `standing`: grants for requests to come.
 //! * `honest`: what looks like an attack and is none.
 //! * `reuse`: memory that is used again at once, after a call that has timed out.
 //! * `site`, `end`: where a case runs, and what it does with the product's side.
@@ -22,6 +22,7 @@ mod offers;
 mod owners;
 mod reuse;
 mod site;
+mod standing;
 mod strangers;
 mod writers;
 

@@ -44,6 +44,37 @@ pub(crate) struct Site {
     anywhere: [String; 2],
     scheme: &'static str,
     other: Other,
+    /// What may be in use when all else has ended: memory that stands by for requests of the other connection.
+    idle: [Memory; 2],
+}
+
+/// Memory for long bodies of a transport, in bytes and waiters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Memory {
+    in_use: usize,
+    quarantined: usize,
+    leaked: usize,
+    waiting: usize,
+    granted: u64,
+}
+
+impl Memory {
+    fn of(transport: &RdmaTransport) -> Self {
+        let pools = transport.pools();
+        let mut sum = Self { granted: pools.granted_bytes, ..Self::default() };
+        for pool in [pools.users, pools.staging, pools.landing] {
+            sum.in_use += pool.in_use_bytes;
+            sum.quarantined += pool.quarantined_bytes;
+            sum.leaked += pool.leaked_bytes;
+            sum.waiting += pool.waiting;
+        }
+        sum
+    }
+
+    fn is_within(&self, most: &Self) -> bool {
+        let rest = |memory: &Self| (memory.quarantined, memory.leaked, memory.waiting);
+        self.in_use <= most.in_use && self.granted <= most.granted && rest(self) == rest(most)
+    }
 }
 
 /// A connection between honest ends, which are driven in tasks.
@@ -98,6 +129,15 @@ impl Over {
         }
     }
 
+    /// Whether peers reach a grant through a window, and nothing beside it.
+    pub(crate) fn has_windows(self) -> bool {
+        match self {
+            Self::Fabric(profile) => profile == Profile::Mlx5Like,
+            #[cfg(feature = "device")]
+            Self::Device => false,
+        }
+    }
+
     fn scheme(self) -> &'static str {
         match self {
             Self::Fabric(_) => "fabric",
@@ -123,7 +163,21 @@ impl Site {
         let scheme = over.scheme();
         // On a device both are one host.
         let anywhere = [anywhere.clone(), anywhere.replace("far", "near")];
-        Self { fabric, transports, raw, listener, anywhere, scheme, other }
+        let idle = Default::default();
+        Self { fabric, transports, raw, listener, anywhere, scheme, other, idle }
+    }
+
+    /// With settings by which clients are given standing grants. The other connection has its own.
+    pub(crate) async fn standing(over: Over, config: RdmaConfig) -> Self {
+        let mut site = Self::with(over, config).await;
+        let given = async {
+            while Memory::of(&site.transports[1]).in_use == 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(LONG, given).await.expect("it is given in time");
+        site.idle[1] = Memory::of(&site.transports[1]);
+        site
     }
 
     /// A raw client, and the end under attack.
@@ -222,25 +276,23 @@ impl Site {
     pub(crate) async fn assert_pools_idle(&self) {
         let until = Instant::now() + Duration::from_secs(5);
         loop {
-            let found = self.transports.each_ref().map(|transport| {
-                let pools = transport.pools();
-                let amounts = [pools.users, pools.staging, pools.landing].map(|pool| {
-                    (pool.in_use_bytes, pool.quarantined_bytes, pool.leaked_bytes, pool.waiting)
-                });
-                (amounts, pools.granted_bytes)
-            });
-            let idle = ([(0, 0, 0, 0); 3], 0);
-            if found.iter().all(|found| *found == idle) {
+            let found = self.transports.each_ref().map(Memory::of);
+            if found.iter().zip(&self.idle).all(|(found, idle)| found.is_within(idle)) {
                 return;
             }
-            assert!(Instant::now() < until, "memory is in use: {found:?}");
+            assert!(
+                Instant::now() < until,
+                "memory is in use: {found:?}, expected {:?}",
+                self.idle
+            );
             sleep(Duration::from_millis(5)).await;
         }
     }
 
     /// Ends the other connection: every buffer is back, and this side did nothing forbidden. What its peers did
     /// is theirs.
-    pub(crate) async fn close(self) {
+    pub(crate) async fn close(mut self) {
+        self.idle = Default::default();
         for end in [&self.other.near, &self.other.far] {
             timeout(LONG, end.retire()).await.expect("retired in time");
         }
