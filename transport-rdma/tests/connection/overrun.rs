@@ -14,6 +14,7 @@ use verbwire_rdma::memory::{NicAccess, NicBuf, Poison, Pool, Slab};
 use verbwire_rdma::nic::{
     Access, Connected, Cqs, Depths, Inline, Qp, RecvWr, SendOp, SendWr, Sge, Sges, Signal, WrId,
 };
+use verbwire_rdma::proto::credit::loan::{KEEP_ALL, Lend, Loan};
 use verbwire_rdma::{Peers, RdmaConfig};
 
 use crate::pair::{
@@ -23,6 +24,8 @@ use crate::pair::{
 
 const CHUNK: usize = 4096;
 const DEPTH: u32 = 256;
+/// The data window of a raw peer.
+const WINDOW: u32 = 64;
 
 /// A queue pair that sends what it likes.
 struct Raw {
@@ -36,6 +39,11 @@ struct Raw {
 impl Raw {
     /// Connects to `far`, which accepts; receives so many frames.
     async fn connect(net: &Net, receives: u32) -> (Self, Result<End, Error>) {
+        Self::connect_lending(net, receives, 0).await
+    }
+
+    /// The same; it announces that it may lend a data window of up to `most`.
+    async fn connect_lending(net: &Net, receives: u32, most: u32) -> (Self, Result<End, Error>) {
         let mut listener = net.listen().await;
         let address = listener.local_target().address().to_owned();
         let accepting = async {
@@ -52,7 +60,9 @@ impl Raw {
             let qp = nic.create_qp(&Cqs::one(&cq), depths).expect("a queue pair");
             let mut raw = Self { qp, pool, bufs: Vec::new(), _connected: None };
             (0..receives).for_each(|_| raw.receive());
-            let ours = Hello { data_window: 64, control_window: 16, receive_len: 4096, ..hello() };
+            let (data_window, control_window, receive_len) = (WINDOW, 16, 4096);
+            let ours = Hello { data_window, control_window, receive_len, ..hello() };
+            let ours = Hello { most_data_window: most, ..ours };
             let greeting = [b"VWRD\0\0\0\0".as_slice(), &ours.connection.to_le_bytes()].concat();
             let connected = resolved.connect(Arc::clone(&raw.qp), greeting).await;
             raw._connected = Some(connected.expect("accepted"));
@@ -84,6 +94,14 @@ impl Raw {
     fn flood(&mut self, count: u32) {
         let frame = verbwire_core::wire::Header::new(Kind::Cancel, call(1)).encode();
         (0..count).for_each(|_| self.send(&frame));
+    }
+}
+
+impl Raw {
+    /// Says that it has lent so many receives by now.
+    fn lend(&mut self, lent: u32) {
+        let lend = Loan::Lend(Lend { lent: lent.into(), keep: KEEP_ALL });
+        self.send(&lend.header().encode());
     }
 }
 
@@ -195,4 +213,28 @@ async fn it_is_cut_off_also_on_a_connection_that_is_being_closed() {
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
     drop(raw);
     assert_eq!(net.fabric.violations(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_may_lend_more_than_is_ever_used_and_nothing_beyond_what_it_announced() {
+    for profile in PROFILES {
+        let net = net(profile, 34);
+        let most = 10_000;
+        let (mut raw, victim) = Raw::connect_lending(&net, 100, most).await;
+        let victim = victim.expect("an honest HELLO");
+        let driver = tokio::spawn(drive(victim.clone()));
+        raw.lend(most - WINDOW);
+        sleep(Duration::from_millis(1)).await;
+        assert!(!driver.is_finished(), "it is honest: {profile:?}");
+        raw.lend(most - WINDOW + 1);
+        let error = driver.await.expect("no panic");
+        assert!(error.is_peer_fault(), "{error}");
+        let words =
+            "the peer has lent 9937 receives by its count, which is not within 9936 to 9936";
+        assert!(error.to_string().contains(words), "{error}");
+        victim.close(error);
+        victim.retire().await;
+        drop(raw);
+        assert_eq!(net.fabric.violations(), []);
+    }
 }
