@@ -268,8 +268,11 @@ impl Rendezvous {
 
     /// Whether a frame or a Write is due.
     pub(crate) fn has_work(&self) -> bool {
-        let has_frame = self.has_control() || self.has_data();
-        self.is_busy && (has_frame || self.windows.has_bind() || self.has_write())
+        self.is_busy
+            && (self.has_control()
+                || self.has_data()
+                || self.windows.has_bind()
+                || self.has_write())
     }
 
     /// Whether there is a frame that `may_send` allows.

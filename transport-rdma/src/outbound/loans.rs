@@ -40,13 +40,16 @@ impl Outbound {
 
     /// Whether something is to be said of a loan.
     pub(super) fn has_loan(&self) -> bool {
-        self.credits.has_lend() || self.credits.has_borrow(self.has_data())
+        self.credits.has_lend() || self.credits.has_borrow(|| self.has_data())
     }
 
     /// The next frame about a loan.
     pub(super) fn take_of_loans(&mut self) -> Option<(Class, Frame)> {
         let lend = self.credits.poll_lend().map(Loan::Lend);
         let loan = lend.or_else(|| {
+            if !self.credits.has_borrow(|| self.has_data()) {
+                return None;
+            }
             let waiting = self.has_data();
             self.credits.poll_borrow(waiting).map(Loan::Borrow)
         })?;

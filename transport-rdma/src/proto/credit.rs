@@ -233,8 +233,12 @@ impl Credits {
 
     /// The window for which a CREDIT must be sent now, if any.
     pub fn poll_credit(&self) -> Option<Window> {
+        let Inbound { lending, control_window, data_debt, control_debt, .. } = &self.inbound;
+        // Asked behind each frame, which settles all debts.
+        if *data_debt == 0 && *control_debt == 0 {
+            return None;
+        }
         [Window::Data, Window::Control].into_iter().find(|window| {
-            let Inbound { lending, control_window, data_debt, control_debt, .. } = &self.inbound;
             let (debt, size) = match window {
                 Window::Data => (*data_debt, lending.expected()),
                 Window::Control => (*control_debt, *control_window),
@@ -285,7 +289,7 @@ impl Credits {
     }
 
     /// Whether something is to be told of it, when the peer has a receive for that.
-    pub fn has_borrow(&self, waiting: bool) -> bool {
+    pub fn has_borrow(&self, waiting: impl FnOnce() -> bool) -> bool {
         self.outbound.borrowing.is_due(self.outbound.data, waiting)
     }
 

@@ -156,8 +156,12 @@ impl Borrowing {
         in_flight < self.window().min(self.kept()).min(MOST_USED)
     }
 
-    /// What is to be said of the window.
-    fn next(&self, in_flight: u32, waiting: bool) -> Option<Borrow> {
+    /// What is to be said of the window. `waiting` says whether data waits.
+    fn next(&self, in_flight: u32, waiting: impl FnOnce() -> bool) -> Option<Borrow> {
+        // Asked for each frame, and most peers lend nothing.
+        if self.most == self.floor {
+            return None;
+        }
         let (window, kept) = (self.window(), self.kept());
         let spare = window.saturating_sub(kept.max(in_flight));
         if spare > 0 {
@@ -166,7 +170,7 @@ impl Borrowing {
         let is_settled = window <= kept && in_flight >= window;
         let usable = self.most.min(MOST_USED);
         let wanted = window.min(usable - window.min(usable));
-        let asks = waiting && is_settled && wanted > 0 && !self.asked;
+        let asks = is_settled && wanted > 0 && !self.asked && waiting();
         asks.then_some(Borrow { returned: self.returned, wanted })
     }
 
@@ -175,13 +179,13 @@ impl Borrowing {
         Borrow { returned: self.returned, wanted: 0 }
     }
 
-    pub(super) fn is_due(&self, in_flight: u32, waiting: bool) -> bool {
+    pub(super) fn is_due(&self, in_flight: u32, waiting: impl FnOnce() -> bool) -> bool {
         self.next(in_flight, waiting).is_some()
     }
 
     /// What to say now; it is said.
     pub(super) fn poll(&mut self, in_flight: u32, waiting: bool) -> Option<Borrow> {
-        let borrow = self.next(in_flight, waiting)?;
+        let borrow = self.next(in_flight, || waiting)?;
         self.returned = borrow.returned;
         self.asked |= borrow.wanted > 0;
         Some(borrow)

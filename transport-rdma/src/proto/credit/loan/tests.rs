@@ -167,7 +167,7 @@ fn who_has_used_its_window_up_asks_once_for_as_much_again() {
 fn a_peer_that_lends_nothing_is_not_asked() {
     let mut credits = Credits::new(FLOOR, FLOOR);
     send(&mut credits, 0..2);
-    assert!(!credits.has_borrow(true));
+    assert!(!credits.has_borrow(|| true));
     let lend = Lend { lent: 1, keep: KEEP_ALL };
     assert_eq!(credits.handle_lend(lend), Err(FalseLoan::Lent { lent: 1, least: 0, most: 0 }));
 }
