@@ -14,8 +14,10 @@ use super::BY_REFERENCE;
 /// Cloning costs reference counts, not bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
-    /// The first segment apart from the others: most bodies have no other, and then need no list.
+    /// The first two segments apart from the others: most bodies have no more, a short head and one long field, and then
+    /// need no list. The second is empty if the first one is, and there are others only behind both.
     first: Bytes,
+    second: Bytes,
     rest: Vec<Bytes>,
     /// Boxed: few bodies have it.
     copy_out: Option<Box<CopyOut>>,
@@ -31,22 +33,25 @@ struct CopyOut {
 impl Body {
     /// A body of no bytes.
     pub const fn new() -> Self {
-        Self { first: Bytes::new(), rest: Vec::new(), copy_out: None }
+        Self { first: Bytes::new(), second: Bytes::new(), rest: Vec::new(), copy_out: None }
     }
 
     /// Length in bytes over all segments.
     pub fn len(&self) -> usize {
-        self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
+        self.first.len() + self.second.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// Whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.first.is_empty() && self.rest.is_empty()
+        self.first.is_empty()
     }
 
     /// The segments in order; none is empty.
     pub fn segments(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.first).filter(|first| !first.is_empty()).chain(&self.rest)
+        [&self.first, &self.second]
+            .into_iter()
+            .filter(|segment| !segment.is_empty())
+            .chain(&self.rest)
     }
 
     /// Appends a segment; an empty one is dropped.
@@ -54,8 +59,10 @@ impl Body {
         if segment.is_empty() {
             return;
         }
-        if self.is_empty() {
+        if self.first.is_empty() {
             self.first = segment;
+        } else if self.second.is_empty() {
+            self.second = segment;
         } else {
             self.rest.push(segment);
         }
@@ -68,7 +75,7 @@ impl Body {
 
     /// The whole body as one `Bytes`: free for a single segment, a copy for several.
     pub fn into_bytes(self) -> Bytes {
-        if self.rest.is_empty() {
+        if self.second.is_empty() {
             return self.first;
         }
         let mut all = BytesMut::with_capacity(self.len());
@@ -81,7 +88,7 @@ impl Body {
         if self.len() >= BY_REFERENCE || self.is_empty() {
             return self;
         }
-        match self.rest.is_empty() {
+        match self.second.is_empty() {
             true => Bytes::copy_from_slice(&self.first).into(),
             false => self.into_bytes().into(),
         }
@@ -98,14 +105,14 @@ impl Body {
     /// A reader that hands out long runs as slices and copies short ones.
     pub fn reader(self) -> BodyReader {
         let remaining = self.len();
-        let Self { first, rest, copy_out } = self;
-        BodyReader { current: first, rest: rest.into(), remaining, copy_out }
+        let Self { first, second, rest, copy_out } = self;
+        BodyReader { current: first, next: second, rest: rest.into(), remaining, copy_out }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self { first: bytes, rest: Vec::new(), copy_out: None }
+        Self { first: bytes, ..Self::new() }
     }
 }
 
@@ -123,12 +130,20 @@ impl FromIterator<Bytes> for Body {
 pub struct BodyReader {
     /// Where reading goes on; empty only when everything is read.
     current: Bytes,
+    /// What is behind it; empty only when nothing is.
+    next: Bytes,
     rest: VecDeque<Bytes>,
     remaining: usize,
     copy_out: Option<Box<CopyOut>>,
 }
 
 impl BodyReader {
+    /// The segment behind the current one; an empty one where there is none.
+    fn take_next(&mut self) -> Bytes {
+        let behind = self.rest.pop_front().unwrap_or_default();
+        mem::replace(&mut self.next, behind)
+    }
+
     /// Whether a run of so many bytes is copied, though it could be a slice. Counts it then.
     fn copies_out(&self, len: usize) -> bool {
         let scarce = self.copy_out.as_ref().filter(|scarce| len < scarce.below);
@@ -153,12 +168,9 @@ impl Buf for BodyReader {
         self.remaining -= count;
         while count >= self.current.len() {
             count -= self.current.len();
-            match self.rest.pop_front() {
-                Some(next) => self.current = next,
-                None => {
-                    self.current = Bytes::new();
-                    return;
-                }
+            self.current = self.take_next();
+            if self.current.is_empty() {
+                return;
             }
         }
         self.current.advance(count);
@@ -170,7 +182,7 @@ impl Buf for BodyReader {
             if len == self.current.len() {
                 let whole = mem::take(&mut self.current);
                 self.remaining -= len;
-                self.current = self.rest.pop_front().unwrap_or_default();
+                self.current = self.take_next();
                 return whole;
             }
             let slice = self.current.slice(..len);

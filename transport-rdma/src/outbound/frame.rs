@@ -24,8 +24,9 @@ const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) header: Header,
-    /// Head and metadata of a message.
-    message: Option<Message>,
+    /// The head of a message.
+    head: Option<Head>,
+    metadata: Bytes,
     /// What stands behind them; for DATA, the piece.
     body: Body,
     /// Boxed, because few frames have some, and all are moved.
@@ -56,12 +57,12 @@ enum Grants {
 
 impl Frame {
     /// A message with its body.
-    pub(super) fn whole(mut message: Message) -> Self {
-        let body = std::mem::take(&mut message.body);
-        let mut header = head::header(&message.head);
-        header.metadata_len = length(message.metadata.len());
+    pub(super) fn whole(message: Message) -> Self {
+        let Message { head, metadata, body } = message;
+        let mut header = head::header(&head);
+        header.metadata_len = length(metadata.len());
         header.body_len = length(body.len());
-        Self { header, message: Some(message), body, grants: None, signal: Signal::No }
+        Self { header, head: Some(head), metadata, body, grants: None, signal: Signal::No }
     }
 
     /// A message without its body of `len` bytes, which is written.
@@ -77,7 +78,7 @@ impl Frame {
     pub(crate) fn of_grants(grants: wire::Frame) -> Self {
         let header = grants.header();
         let grants = Some(Box::new(Grants::Only(grants)));
-        Self { header, message: None, body: Body::new(), grants, signal: Signal::No }
+        Self { grants, ..Self::bare(header) }
     }
 
     /// Bytes that [`offer`](Self::offer) adds.
@@ -115,7 +116,7 @@ impl Frame {
             body_len: length(len),
             ..Header::new(Kind::Data, call)
         };
-        (Self { header, message: None, body, grants: None, signal: Signal::No }, is_last)
+        (Self { body, ..Self::bare(header) }, is_last)
     }
 
     /// The end of a body that is given up at `offset`.
@@ -135,11 +136,12 @@ impl Frame {
     }
 
     fn bare(header: Header) -> Self {
-        Self { header, message: None, body: Body::new(), grants: None, signal: Signal::No }
+        let (metadata, body) = (Bytes::new(), Body::new());
+        Self { header, head: None, metadata, body, grants: None, signal: Signal::No }
     }
 
     pub(super) fn call(&self) -> Option<CallId> {
-        self.message.as_ref().and_then(|message| message.head.call())
+        self.head.as_ref().and_then(Head::call)
     }
 
     /// Bytes of body that go out with the frame.
@@ -156,8 +158,7 @@ impl Frame {
     /// Bytes of the frame.
     pub(crate) fn len(&self) -> usize {
         let tlvs = usize::from(self.header.tlv_len);
-        let metadata = self.message.as_ref().map_or(0, |message| message.metadata.len());
-        HEADER_LEN + tlvs + metadata + self.body.len()
+        HEADER_LEN + tlvs + self.metadata.len() + self.body.len()
     }
 
     /// Whether a segment of the body is long enough to be sent from where it lies, if it lies in memory for that.
@@ -180,17 +181,15 @@ impl Frame {
         let room = buffer.len();
         let mut out = buffer;
         out.put_slice(&self.header.encode());
-        if let Some(message) = &self.message {
-            head::encode_tlvs(&message.head, &mut out);
+        if let Some(head) = &self.head {
+            head::encode_tlvs(head, &mut out);
         }
         match self.grants.as_deref() {
             Some(Grants::Beside(extras)) => extras.encode(&mut out),
             Some(Grants::Only(frame)) => frame.encode_tlvs(&mut out),
             None => {}
         }
-        if let Some(message) = &self.message {
-            out.put_slice(&message.metadata);
-        }
+        out.put_slice(&self.metadata);
         let gather = if self.signal == Signal::Yes { gather } else { 0 };
         let mut encoded = Encoded::default();
         for segment in self.body.segments() {

@@ -285,14 +285,15 @@ impl Queues {
             Unit::Message(message) => message,
         };
         let in_pieces = self.limits.goes_in_pieces(&message);
-        let mut frame = Frame::whole(message);
+        // Made where it stays.
+        out.push(Frame::whole(message));
+        let frame = out.last_mut()?;
         if let (true, Some(call)) = (in_pieces, frame.call()) {
             let reader = frame.leave_body().reader();
             self.bulk.push_back(Bulk { call, reader, offset: 0 });
         } else {
             self.body_bytes -= frame.body_len();
         }
-        out.push(frame);
         Some(class)
     }
 
