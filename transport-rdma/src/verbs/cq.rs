@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context as TaskContext, Poll, ready};
+use std::task::{Context as TaskContext, Poll};
 
 use rdma_sys::{
     ibv_ack_cq_events, ibv_cq, ibv_create_cq, ibv_destroy_cq, ibv_poll_cq, ibv_req_notify_cq,
@@ -184,10 +184,16 @@ impl Cq for VerbsCq {
     }
 
     fn poll_event(&self, cx: &mut TaskContext<'_>) -> Poll<Result<(), NicError>> {
-        self.fate.poll_lost(cx)?;
+        self.fate.check()?;
         let Parts { queue, channel } = self.parts();
         // One arming makes one event, so that reading until there is none would only cost a call.
-        ready!(channel.poll_one(cx, |channel| queue.take_event(channel)))?;
+        match channel.poll_one(cx, |channel| queue.take_event(channel)) {
+            Poll::Ready(taken) => taken?,
+            Poll::Pending => {
+                self.fate.poll_lost(cx)?;
+                return Poll::Pending;
+            }
+        }
         queue.ack(ACK_BATCH);
         Poll::Ready(Ok(()))
     }
