@@ -242,7 +242,8 @@ pub trait Connection: Send + Sync + 'static {
     /// Ready at once on an ended connection, so that `try_send` can say why.
     fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Receives: appends at least one message to `received` and is ready, or waits.
+    /// Receives: appends messages to `received`. Ready when it has appended some and is to be polled again for more. Pending
+    /// when nothing more is there: what it has appended by then is for its caller to take all the same.
     ///
     /// Polled by one task, the driver. Besides receiving it sends what is queued.
     ///

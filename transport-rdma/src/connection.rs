@@ -34,7 +34,7 @@ use verbwire_core::{Error, ErrorKind};
 use crate::error::ReceiveError;
 use crate::outbound::{EndKind, NextPost, Outbound, Revoked, Standing};
 use crate::poster::{Poster, Role, SendQueue};
-use crate::reactor::Awaited;
+use crate::reactor::{Awaited, Left};
 use crate::receiver::{Progress, Receiver};
 use crate::rendezvous::{Granting, Offer, Offers};
 
@@ -177,6 +177,7 @@ impl RdmaConnection {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.failed(error))),
                 Poll::Pending => return self.poll_stalled(inbound, cx).map(Err),
             };
+            let left = progress.left;
             inbound.completions += 1;
             // Credits go out before anybody looks at the messages.
             match self.account(progress, &mut inbound.writes) {
@@ -189,11 +190,27 @@ impl RdmaConnection {
                 }
             }
             if received.len() > before {
-                return Poll::Ready(Ok(()));
+                return match left == Left::Nothing && self.is_settled(inbound, cx) {
+                    true => Poll::Pending,
+                    false => Poll::Ready(Ok(())),
+                };
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Completions were taken and none are left: whether that is all, so that another poll would do nothing but wait.
+    /// Whatever comes from now on wakes the task.
+    fn is_settled(&self, inbound: &mut Inbound, cx: &mut Context<'_>) -> bool {
+        // Who has loans, or long bodies under way, or waits for the peer, has more to look at.
+        if inbound.receiver.membership().is_some()
+            || !self.queue.with_staged(|staged| staged.is_quiet())
+        {
+            return false;
+        }
+        inbound.stall.clear();
+        inbound.receiver.poll_end(cx, &self.queue).is_pending()
     }
 
     /// Nothing happens. Ready, and ended, if the peer has let this side wait for too long.

@@ -22,7 +22,7 @@ use crate::device::{Device, Lease};
 use crate::error;
 use crate::memory::{CpuBuf, NicAccess, NicBuf};
 use crate::nic::{CmConnection, Depths, NicError, Qp, RecvWr, Wc, Wire};
-use crate::reactor::{Awaited, Binding, Share};
+use crate::reactor::{Awaited, Binding, Left, Share};
 use crate::reaper::Reaper;
 use crate::rendezvous::Rendezvous;
 use crate::shared::Membership;
@@ -331,7 +331,8 @@ impl Endpoint {
         self.share.iter().for_each(|share| share.await_sends(awaited));
     }
 
-    /// Appends up to `max` completions to `out`; ready when there are some. One task waits at a time.
+    /// Appends up to `max` completions to `out`; ready when there are some, with whether more are left. One task waits at a
+    /// time.
     ///
     /// # Errors
     ///
@@ -341,7 +342,7 @@ impl Endpoint {
         cx: &mut Context<'_>,
         out: &mut Vec<Wc>,
         max: usize,
-    ) -> Poll<Result<(), NicError>> {
+    ) -> Poll<Result<Left, NicError>> {
         match &self.share {
             Some(share) => share.poll(cx, out, max),
             None => Poll::Pending,

@@ -203,6 +203,11 @@ impl Outbound {
         Standing { ended, is_busy: self.is_busy(), replies }
     }
 
+    /// Whether nothing is under way but messages that are posted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.end.is_none() && !self.is_busy() && !self.has_work()
+    }
+
     /// Whether long bodies are under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.rendezvous.as_ref().is_some_and(Rendezvous::is_busy)
@@ -253,12 +258,15 @@ impl Outbound {
             let next = if self.slots.free() > 0 { Next::Bind } else { Next::Blocked };
             return (next, Vec::new());
         }
-        while frames.len() < BATCH && self.slots.free() > 0 {
+        let mut is_done = false;
+        while !is_done && frames.len() < BATCH && self.slots.free() > 0 {
             let taken = self.take_frame(frames);
             let (Some(class), Some(frame)) = (taken, frames.last_mut()) else { break };
             self.sent(class, frame, Signal::No);
+            // Cheaper than to find that there is no frame to take.
+            is_done = !self.has_work();
         }
-        let next = match (frames.is_empty(), self.has_work()) {
+        let next = match (frames.is_empty(), !is_done && self.has_work()) {
             (false, true) => Next::Post,
             (false, false) => Next::PostLast,
             (true, true) if self.has_write() => Next::Write,

@@ -252,6 +252,15 @@ pub(crate) enum Awaited {
     No,
 }
 
+/// Whether completions are left when some were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// There are, or the queue is lost: to be polled again.
+    Some,
+    /// There are none. The next one wakes who polled.
+    Nothing,
+}
+
 /// Somebody waits for the sends of all connections. Keeps no queue from being destroyed.
 pub(crate) struct AwaitingAll(Vec<Weak<Reactor>>);
 
@@ -331,8 +340,8 @@ impl Share {
         }
     }
 
-    /// Appends up to `max` completions of this connection to `out`, in order. Ready when there are some. One
-    /// task waits at a time: the last one that polled.
+    /// Appends up to `max` completions of this connection to `out`, in order. Ready when there are some, with whether
+    /// more are left. One task waits at a time: the last one that polled.
     ///
     /// # Errors
     ///
@@ -342,7 +351,7 @@ impl Share {
         cx: &mut Context<'_>,
         out: &mut Vec<Wc>,
         max: usize,
-    ) -> Poll<Result<(), NicError>> {
+    ) -> Poll<Result<Left, NicError>> {
         self.mailbox.poll(cx, out, max)
     }
 }

@@ -24,7 +24,7 @@ use crate::nic::{RecvWr, Wc, WcStatus};
 use crate::pool::Isolation;
 use crate::poster::SendQueue;
 use crate::proto::rendezvous::{BodyLen, TransferId};
-use crate::reactor::Awaited;
+use crate::reactor::{Awaited, Left};
 use crate::rendezvous::{
     Arrival, Came, InvalidationId, LandedBody, LandingError, Placed, Rendezvous,
 };
@@ -100,6 +100,8 @@ pub(crate) struct Progress<'a> {
     pub(crate) written: &'a [TransferId],
     /// Invalidations that have succeeded.
     pub(crate) invalidated: &'a [InvalidationId],
+    /// Whether completions are left.
+    pub(crate) left: Left,
 }
 
 impl Receiver {
@@ -199,13 +201,13 @@ impl Receiver {
         }
         let mut completions = mem::take(&mut self.completions);
         match self.endpoint.poll_completions(cx, &mut completions, BATCH) {
-            Poll::Ready(Ok(())) => {
+            Poll::Ready(Ok(left)) => {
                 let sent = self.take(&completions, queue, received);
                 completions.clear();
                 self.completions = completions;
                 let (accounts, written) = (&self.accounts, &self.written.transfers);
                 let invalidated = &self.written.invalidated;
-                Poll::Ready(Ok(Progress { sent, accounts, written, invalidated }))
+                Poll::Ready(Ok(Progress { sent, accounts, written, invalidated, left }))
             }
             Poll::Ready(Err(lost)) => {
                 // A device that goes takes its queues along, and its own words say more.
@@ -238,14 +240,14 @@ impl Receiver {
     }
 
     /// Ready with the reason when there is nothing more to wait for.
-    fn poll_end(&mut self, cx: &mut Context<'_>, queue: &SendQueue) -> Poll<Error> {
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, queue: &SendQueue) -> Poll<Error> {
         self.look_for_cause(cx, queue);
-        let is_shared = self.endpoint.membership().is_some();
-        let flushed = !is_shared && self.endpoint.work().receives.is_empty();
         match &mut self.end {
             None => Poll::Pending,
             Some(End::Violated(violation)) => Poll::Ready(violation.clone()),
             Some(End::Lost(cause, rest)) => {
+                let is_shared = self.endpoint.membership().is_some();
+                let flushed = !is_shared && self.endpoint.work().receives.is_empty();
                 if !flushed && rest.limit.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }

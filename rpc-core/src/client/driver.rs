@@ -42,10 +42,14 @@ impl Driver {
     /// Receives what is there. Ready with the cause when the connection has ended.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         for _ in 0..BATCHES_PER_POLL {
-            match self.shared.connection.poll_recv(cx, &mut self.received) {
+            let polled = self.shared.connection.poll_recv(cx, &mut self.received);
+            if !self.received.is_empty() {
+                self.deliver();
+            }
+            match polled {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(cause)) => return Poll::Ready(cause),
-                Poll::Ready(Ok(())) => self.deliver(),
+                Poll::Ready(Ok(())) => {}
             }
         }
         cx.waker().wake_by_ref();

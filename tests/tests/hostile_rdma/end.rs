@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -99,7 +100,12 @@ pub(crate) async fn receive(end: &End) -> Result<Vec<Message>, Error> {
 /// The same, however long it takes.
 pub(crate) async fn receive_for_ever(end: &End) -> Result<Vec<Message>, Error> {
     let mut received: Vec<Incoming> = Vec::new();
-    poll_fn(|cx| end.poll_recv(cx, &mut received)).await?;
+    poll_fn(|cx| match end.poll_recv(cx, &mut received) {
+        // It would be polled again for more.
+        Poll::Pending if !received.is_empty() => Poll::Ready(Ok(())),
+        polled => polled,
+    })
+    .await?;
     Ok(received.into_iter().map(|incoming| incoming.message).collect())
 }
 

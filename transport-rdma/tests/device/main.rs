@@ -11,6 +11,7 @@ mod many;
 use std::env;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -112,7 +113,12 @@ async fn send(end: &End, message: Message) -> Result<(), Error> {
 
 async fn receive(end: &End) -> Result<Vec<Message>, Error> {
     let mut received: Vec<Incoming> = Vec::new();
-    poll_fn(|cx| end.poll_recv(cx, &mut received)).await?;
+    poll_fn(|cx| match end.poll_recv(cx, &mut received) {
+        // It would be polled again for more.
+        Poll::Pending if !received.is_empty() => Poll::Ready(Ok(())),
+        polled => polled,
+    })
+    .await?;
     Ok(received.into_iter().map(|incoming| incoming.message).collect())
 }
 

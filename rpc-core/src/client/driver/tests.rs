@@ -2,6 +2,7 @@ use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::*;
@@ -10,13 +11,17 @@ use crate::client::table::Table;
 use crate::config::{Limits, Random};
 use crate::message::MethodId;
 use crate::proto::hello::Identity;
+use crate::status::{Code, Executed};
 use crate::transport::mem::MemTransport;
 use crate::transport::{BoxFuture, Connection, Established, Path};
 
-/// A connection whose send queue is full.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A connection whose send queue is full, and whose messages come with the word that there are no more.
 #[derive(Default)]
 struct Full {
     revoked: AtomicUsize,
+    arrived: Mutex<Vec<Incoming>>,
 }
 
 impl Connection for Full {
@@ -28,7 +33,12 @@ impl Connection for Full {
         Poll::Pending
     }
 
-    fn poll_recv(&self, _: &mut Context<'_>, _: &mut Vec<Incoming>) -> Poll<Result<(), Error>> {
+    fn poll_recv(
+        &self,
+        _: &mut Context<'_>,
+        received: &mut Vec<Incoming>,
+    ) -> Poll<Result<(), Error>> {
+        received.append(&mut self.arrived.lock());
         Poll::Pending
     }
 
@@ -51,20 +61,40 @@ impl Connection for Full {
     }
 }
 
+fn link(connection: &Arc<Full>, table: &Arc<Table>) -> Link {
+    let peer = Identity::new(Random::from_seed(1)).hello(&Limits::default());
+    let established = Established { connection: Arc::clone(connection) as _, peer };
+    Link::new(Arc::new(MemTransport), Arc::clone(table), established, (MINUTE, 1000))
+}
+
+/// Begins a call that nobody is woken for.
+fn begin(table: &Table) -> CallId {
+    let begun = table
+        .with(|calls| calls.begin(MethodId(1), Instant::now() + MINUTE, Waker::noop().clone()));
+    begun.expect("open").call
+}
+
+/// No other poll may come that would bring them.
+#[tokio::test(start_paused = true)]
+async fn messages_behind_which_there_are_no_more_are_delivered_in_the_same_poll() {
+    let (connection, table) = (Arc::new(Full::default()), Arc::new(Table::default()));
+    let link = link(&connection, &table);
+    let call = begin(&table);
+    let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages: None };
+    connection.arrived.lock().push(Incoming { message: Message::bare(head) });
+    let mut driver = Driver::new(Arc::clone(link.shared()));
+    assert!(Pin::new(&mut driver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let outcome = table.with(|calls| calls.poll_outcome(call, Waker::noop()));
+    assert!(matches!(outcome, Poll::Ready(Ok(_))));
+}
+
 /// Revoking wakes the driver, so that a driver which revoked before its CANCEL was taken polled itself without
 /// end for as long as the queue was full.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_is_not_revoked_again_and_again_while_the_queue_is_full() {
-    let connection = Arc::new(Full::default());
-    let peer = Identity::new(Random::from_seed(1)).hello(&Limits::default());
-    let established = Established { connection: Arc::clone(&connection) as _, peer };
-    let table = Arc::new(Table::default());
-    let minute = Duration::from_secs(60);
-    let link = Link::new(Arc::new(MemTransport), Arc::clone(&table), established, (minute, 1000));
-    let begun = table
-        .with(|calls| calls.begin(MethodId(1), Instant::now() + minute, Waker::noop().clone()))
-        .expect("open");
-    link.abandon(begun.call);
+    let (connection, table) = (Arc::new(Full::default()), Arc::new(Table::default()));
+    let link = link(&connection, &table);
+    link.abandon(begin(&table));
     let mut driver = Driver::new(Arc::clone(link.shared()));
     for _ in 0..3 {
         assert!(Pin::new(&mut driver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
