@@ -7,6 +7,7 @@ mod faults;
 mod killed;
 mod limits;
 mod many;
+mod sharing;
 
 use std::env;
 use std::future::poll_fn;
