@@ -8,6 +8,7 @@ mod killed;
 mod limits;
 mod many;
 mod sharing;
+mod standing;
 
 use std::env;
 use std::future::poll_fn;
