@@ -2,6 +2,7 @@
 //!
 //! * [`Channel`]: where calls go. One plain cloneable type for every transport.
 //! * [`Call`], [`StreamingCall`]: a call that runs; a future.
+//! * [`OpenCall`]: a call by path, of a method whose form the caller does not know.
 //! * [`Session`]: calls that may be repeated, and run once.
 //! * [`Client`]: what generated clients are made of.
 //!
@@ -18,6 +19,7 @@ mod in_process;
 mod intercepted;
 mod link;
 mod methods;
+mod open_call;
 mod remote;
 mod replies;
 mod session;
@@ -29,6 +31,7 @@ mod turn;
 pub use call::Call;
 pub use cancel::CancelHandle;
 pub use channel::Channel;
+pub use open_call::OpenCall;
 pub use session::{Session, Slot};
 pub use streaming_call::StreamingCall;
 pub use stub::Client;
@@ -45,5 +48,6 @@ const _: () = {
     send_and_sync::<crate::Error>();
     send_and_unpin::<Call<()>>();
     send_and_unpin::<StreamingCall<()>>();
+    send_and_unpin::<OpenCall>();
     send_and_unpin::<crate::Streaming<()>>();
 };

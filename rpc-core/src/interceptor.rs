@@ -23,7 +23,7 @@ use crate::request::{Request, Response};
 use crate::status::Status;
 use crate::transport::BoxFuture;
 
-pub use crate::message::Form;
+pub use crate::message::{Form, ReplyForm};
 pub use crate::service::MethodDescriptor;
 pub use closure::{FromFn, from_fn};
 pub use next::{Next, Side};
@@ -33,7 +33,7 @@ pub use service::Intercepted;
 
 pub(crate) use next::{Begun, Called, Rest};
 pub(crate) use progress::Progress;
-pub(crate) use replies::{Handover, Intercepted as InterceptedReplies, Opening};
+pub(crate) use replies::{Handover, Intercepted as InterceptedReplies, Opened, Opening};
 
 /// The outcome of a call as interceptors see it.
 pub type Outcome = Result<Response<Payload>, Status>;

@@ -63,6 +63,27 @@ pub enum Form {
     Stream,
 }
 
+/// In what form a caller takes the reply.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReplyForm {
+    /// As one message.
+    #[default]
+    Whole,
+    /// As a stream.
+    Stream,
+    /// As it comes: the caller does not know the form of the method, neither that of its request.
+    Either,
+}
+
+impl From<Form> for ReplyForm {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Whole => Self::Whole,
+            Form::Stream => Self::Stream,
+        }
+    }
+}
+
 /// What a message says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
@@ -78,6 +99,8 @@ pub enum Head {
         timeout: Duration,
         /// Whether the body is the request, or MESSAGEs bring it.
         form: Form,
+        /// In what form the caller takes the reply.
+        reply: ReplyForm,
         /// Which call this is an attempt at, where it may be made again. Boxed, so that other heads stay short.
         slot: Option<Box<SlotUse>>,
     },

@@ -3,7 +3,7 @@
 //! * [`Server`]: collects services and settings, binds, serves.
 //! * [`Bound`]: a server that listens.
 //! * [`Sessions`]: what is kept so that calls that are repeated run once.
-//! * [`LoadLimits`]: what runs at a time; [`Fallback`]: what answers the rest; [`Placing`]: where long payloads land.
+//! * [`LoadLimits`]: what runs at a time; [`Open`]: what answers for methods that nobody has described; [`Placing`]: where long payloads land.
 //!
 //! Inside, [`proto::server`](crate::proto::server) holds the rules. One task per connection, its `driver`,
 //! receives requests; each handler runs in a task of its own and hands its answer to the transport by
@@ -12,11 +12,11 @@
 mod builder;
 mod connection;
 mod driver;
-mod fallback;
 mod handler;
 mod intake;
 mod layers;
 mod limited;
+mod open;
 mod outbox;
 mod placing;
 mod router;
@@ -27,8 +27,8 @@ mod streaming;
 mod workers;
 
 pub use builder::{Builder, Server};
-pub use fallback::Fallback;
 pub use limited::{Limited, LoadLimits};
+pub use open::{Open, OpenService};
 pub use placing::{Landing, LongRequest, Placing};
 pub use serving::Bound;
 pub use sessions::Sessions;

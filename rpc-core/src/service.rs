@@ -3,18 +3,19 @@
 //! Generated code implements [`Service`] and describes itself with constants; nobody else has to. Routing
 //! by path is [`crate::server`]'s business, numbering of methods [`crate::client`]'s.
 
+mod open;
 mod streaming;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
-use crate::message::Form;
+use crate::message::{Form, ReplyForm};
 use crate::request::{Request, Response};
 use crate::status::{Executed, Status};
 
+pub(crate) use open::{no_path, open_index, open_method, service_of};
 pub(crate) use streaming::wrong_output;
 pub use streaming::{
     StreamHandlerFuture, StreamInput, StreamOutput, bidi_streaming, client_streaming,
@@ -24,19 +25,13 @@ pub use streaming::{
 /// A service that a server can offer.
 pub trait Service: Send + Sync + 'static {
     /// Its name and methods.
-    fn descriptor(&self) -> &'static ServiceDescriptor;
+    fn descriptor(&self) -> &ServiceDescriptor;
 
     /// Runs a method, by its index in the descriptor.
     ///
     /// What it does belongs into the future: only while that is polled does its task serve the call, so that calls
     /// which it makes inherit the deadline.
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture;
-
-    /// Of a server's fallback: the path that it is called for.
-    #[doc(hidden)]
-    fn fallback_path(&self) -> Option<Arc<str>> {
-        None
-    }
 
     /// Runs a method whose descriptor says that it has streams, by its index there.
     fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
@@ -62,12 +57,14 @@ pub struct ServiceDescriptor {
     pub name: &'static str,
     /// Methods, in the order of the `.proto` file.
     pub methods: &'static [MethodDescriptor],
+    /// Whether any method is taken that the name goes before.
+    is_open: bool,
 }
 
 impl ServiceDescriptor {
     /// A descriptor, as a constant.
     pub const fn new(name: &'static str, methods: &'static [MethodDescriptor]) -> Self {
-        Self { name, methods }
+        Self { name, methods, is_open: false }
     }
 
     /// Whether the same index names the same method in both. A name alone does not say so: two builds
@@ -95,8 +92,8 @@ pub struct MethodDescriptor {
     pub expected_reply_size: Option<u64>,
     /// Whether the request is a stream.
     pub request: Form,
-    /// Whether the reply is one.
-    pub reply: Form,
+    /// Whether the reply is one; either, where who calls does not know it and neither does the service.
+    pub reply: ReplyForm,
 }
 
 impl MethodDescriptor {
@@ -109,7 +106,7 @@ impl MethodDescriptor {
             inline_safe: false,
             expected_reply_size: None,
             request: Form::Whole,
-            reply: Form::Whole,
+            reply: ReplyForm::Whole,
         }
     }
 
@@ -123,13 +120,19 @@ impl MethodDescriptor {
     /// The reply is a stream.
     #[must_use]
     pub const fn server_streaming(mut self) -> Self {
-        self.reply = Form::Stream;
+        self.reply = ReplyForm::Stream;
         self
     }
 
-    /// Whether the method has streams.
+    /// The reply is one message or a stream, which shows when it comes.
+    pub(crate) const fn either(mut self) -> Self {
+        self.reply = ReplyForm::Either;
+        self
+    }
+
+    /// Whether the method has streams, or may have.
     pub fn has_streams(&self) -> bool {
-        self.request == Form::Stream || self.reply == Form::Stream
+        self.request == Form::Stream || self.reply != ReplyForm::Whole
     }
 
     /// The method may be repeated.

@@ -9,6 +9,7 @@
 
 mod feed;
 mod guarded;
+mod single;
 mod window;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use crate::status::{Executed, Status};
 
 pub(crate) use feed::{Fed, Outlet, feed, send};
 pub(crate) use guarded::{Guarded, panic_message};
+pub(crate) use single::{One, Single};
 pub(crate) use window::WindowPost;
 
 /// Encoded messages: those that a side sends, or those that it receives. Not polled again after the end or an error;

@@ -14,7 +14,7 @@ use verbwire::metadata::{KeyAndValueRef, MetadataMap};
 use verbwire::{Code, Request, Response, Server, Status, Streaming, shield, spawn};
 
 use crate::backends::Place;
-use crate::fixture::{Fixture, LONG, Serving};
+use crate::fixture::{Fixture, LONG};
 use crate::proto::context::context_client::ContextClient;
 use crate::proto::context::context_server::{Context, ContextServer};
 use crate::proto::context::relay_request::Way;
@@ -244,14 +244,17 @@ pub fn client_of(
     service: Surroundings,
 ) -> impl Future<Output = ContextClient> + use<> {
     let is_in_process = fixture.backend().place == Place::InProcess;
-    let target = fixture.target();
+    let site = fixture.site();
+    let in_process = is_in_process.then(|| {
+        let channel = ContextClient::in_process(service.clone()).channel().clone();
+        ContextClient::new(fixture.in_process("context.Context", channel))
+    });
     async move {
-        if is_in_process {
-            return ContextClient::in_process(service);
+        if let Some(client) = in_process {
+            return client;
         }
         let builder = Server::builder().add_service(ContextServer::new(service));
-        let serving = Serving::start(builder, &target).await;
-        ContextClient::new(serving.connect().await)
+        ContextClient::new(site.serve(builder).await.connect().await)
     }
 }
 

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use verbwire::open::OpenService;
 use verbwire::{Channel, Endpoint, Error, Server};
 
 use crate::backends::{self, Backend, Place};
 use crate::proto::conformance::conformance_client::ConformanceClient;
 use crate::proto::conformance::conformance_server::ConformanceServer;
 use crate::proto::conformance::second_server::SecondServer;
+use crate::proxy::Proxy;
 use crate::service::{Desk, Witness};
 
 /// Longer than anything that a case waits for takes on a loaded machine.
@@ -33,6 +35,23 @@ pub fn short() -> Duration {
 pub struct Fixture {
     backend: &'static Backend,
     folder: PathBuf,
+    route: Route,
+}
+
+/// What is between a case's client and its server.
+#[derive(Debug, Clone, Copy)]
+enum Route {
+    Direct,
+    /// A [`Proxy`].
+    Proxied,
+}
+
+/// Where a server is going to be, and what is before it.
+#[derive(Debug)]
+pub struct Site {
+    target: String,
+    /// Of the proxy before it.
+    proxy: Option<String>,
 }
 
 /// A client and what its server's handlers did.
@@ -64,7 +83,7 @@ impl Fixture {
         let name = format!("verbwire-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written to");
-        Self { backend, folder }
+        Self { backend, folder, route: Route::Direct }
     }
 
     /// The transport.
@@ -77,13 +96,45 @@ impl Fixture {
         self.backend.place.target(&self.folder)
     }
 
+    /// The same with a proxy before every server that [`serve`](Self::serve) starts, or [`pair`](Self::pair).
+    #[must_use]
+    pub fn proxied(mut self) -> Self {
+        self.route = Route::Proxied;
+        self
+    }
+
+    /// A place for a server.
+    pub fn site(&self) -> Site {
+        let proxy = match self.route {
+            Route::Direct => None,
+            Route::Proxied => Some(self.target()),
+        };
+        Site { target: self.target(), proxy }
+    }
+
+    /// A server; where there is a proxy, that.
+    pub async fn serve(&self, builder: verbwire::Builder) -> Serving {
+        self.site().serve(builder).await
+    }
+
+    /// A channel to a service in this process; where there is a proxy, through that.
+    pub fn in_process(&self, name: &'static str, channel: Channel) -> Channel {
+        match self.route {
+            Route::Direct => channel,
+            Route::Proxied => Channel::in_process(OpenService::new(name, Proxy(channel))),
+        }
+    }
+
     /// A client of a server with default settings, or of a service in the same process.
     pub async fn pair(&self) -> Pair {
         if self.backend.place != Place::InProcess {
             return self.pair_with(|builder| builder).await.0;
         }
         let desk = Desk::default();
-        Pair { witness: Arc::clone(desk.witness()), client: ConformanceClient::in_process(desk) }
+        let witness = Arc::clone(desk.witness());
+        let channel = ConformanceClient::in_process(desk).channel().clone();
+        let channel = self.in_process("conformance.Conformance", channel);
+        Pair { witness, client: ConformanceClient::new(channel) }
     }
 
     /// A client of a server with these settings.
@@ -93,9 +144,23 @@ impl Fixture {
     ) -> (Pair, Serving) {
         let desk = Desk::default();
         let witness = Arc::clone(desk.witness());
-        let serving = Serving::start(configure(offering(&desk)), &self.target()).await;
+        let serving = self.serve(configure(offering(&desk))).await;
         let client = serving.client().await;
         (Pair { client, witness }, serving)
+    }
+}
+
+impl Site {
+    /// A server here; where there is a proxy, that. The server then serves until the runtime ends.
+    pub async fn serve(self, builder: verbwire::Builder) -> Serving {
+        let serving = Serving::start(builder, &self.target).await;
+        match self.proxy {
+            None => serving,
+            Some(target) => {
+                let behind = serving.connect().await;
+                Serving::start(Server::builder().fallback(Proxy(behind)), &target).await
+            }
+        }
     }
 }
 

@@ -24,6 +24,7 @@ pub mod island;
 #[cfg(doctest)]
 pub mod misuse;
 pub mod pattern;
+pub mod proxy;
 pub mod raw;
 pub mod raw_rdma;
 pub mod runner;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 use verbwire::config::{Limits, Random};
-use verbwire_core::message::{CallId, Form, Head, MethodId};
+use verbwire_core::message::{CallId, Form, Head, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::{HEADER_LEN, Header, Hello, head};
@@ -234,16 +234,20 @@ pub fn message(head: &Head, body: &[u8]) -> Vec<u8> {
 
 /// A REQUEST for a method by its path, which is not given a number.
 pub fn request(call: CallId, path: &str, timeout: Duration, body: &[u8]) -> Vec<u8> {
-    let path = Some(path.to_owned().into());
-    let head = Head::Request {
-        call,
-        method: MethodId::NONE,
-        path,
-        timeout,
-        form: Form::Whole,
-        slot: None,
-    };
-    message(&head, body)
+    request_for(call, path, timeout, ReplyForm::Whole, body)
+}
+
+/// The same of a caller that takes the reply in this form.
+pub fn request_for(
+    call: CallId,
+    path: &str,
+    timeout: Duration,
+    reply: ReplyForm,
+    body: &[u8],
+) -> Vec<u8> {
+    let (method, path) = (MethodId::NONE, Some(path.to_owned().into()));
+    let form = Form::Whole;
+    message(&Head::Request { call, method, path, timeout, form, reply, slot: None }, body)
 }
 
 /// The same frame with a metadata block behind its TLVs.

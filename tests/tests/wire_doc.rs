@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use verbwire::{Code, Executed, Request, Response, Server, Status};
 use verbwire_core::Body;
 use verbwire_core::codec::{Codec, Prost};
-use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId, SessionId, SlotUse};
+use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId, ReplyForm, SessionId, SlotUse};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::metadata::Block;
@@ -56,6 +56,8 @@ fn encoded() -> BTreeMap<&'static str, Bytes> {
         ("data-last", data(Flags::LAST, 8, &[0xbb; 2])),
         ("data-aborted", data(Flags::ABORTED, 8, &[])),
         ("request-stream", frame(&stream_request(), Body::new())),
+        ("request-replies", frame(&replied(ReplyForm::Stream), say_hello())),
+        ("request-any-form", frame(&replied(ReplyForm::Either), say_hello())),
         ("message", frame(&Head::Message { call: OTHER, number: 1 }, say_hello())),
         ("end", frame(&Head::End { call: OTHER, messages: 2 }, Body::new())),
         ("request-slot", frame(&repeatable(), say_hello())),
@@ -101,20 +103,28 @@ fn request(call: CallId, path: PathOf) -> Head {
         },
         timeout: Duration::from_secs(10),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     }
 }
 
 fn stream_request() -> Head {
     let (call, method, timeout) = (OTHER, MethodId(1), Duration::from_secs(10));
-    Head::Request { call, method, path: None, timeout, form: Form::Stream, slot: None }
+    let (form, reply) = (Form::Stream, ReplyForm::Whole);
+    Head::Request { call, method, path: None, timeout, form, reply, slot: None }
+}
+
+/// A call with one request and a reply in this form.
+fn replied(reply: ReplyForm) -> Head {
+    let (call, method, timeout) = (OTHER, MethodId(1), Duration::from_secs(10));
+    Head::Request { call, method, path: None, timeout, form: Form::Whole, reply, slot: None }
 }
 
 fn repeatable() -> Head {
     let (call, method, timeout) = (OTHER, MethodId(1), Duration::from_secs(10));
     let this = SlotUse { session: SessionId(0x0123_4567_89ab_cdef), slot: 2, sequence: 9 };
-    let (form, slot) = (Form::Whole, Some(Box::new(this)));
-    Head::Request { call, method, path: None, timeout, form, slot }
+    let (form, reply, slot) = (Form::Whole, ReplyForm::Whole, Some(Box::new(this)));
+    Head::Request { call, method, path: None, timeout, form, reply, slot }
 }
 
 fn stream_response() -> Head {

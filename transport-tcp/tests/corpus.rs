@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use verbwire_core::message::{CallId, Form, Head, MethodId};
+use verbwire_core::message::{CallId, Form, Head, MethodId, ReplyForm};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::tlv::{MANDATORY, Tlv};
 use verbwire_core::wire::{HEADER_LEN, Header, Kind, head};
@@ -40,6 +40,7 @@ fn first_request() -> Vec<u8> {
         path: Some("/helloworld.Greeter/SayHello".into()),
         timeout: std::time::Duration::from_secs(1),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     let mut header = head::header(&head);

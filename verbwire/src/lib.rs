@@ -40,7 +40,7 @@ pub use verbwire_core::interceptor;
 pub use verbwire_core::message::{SessionId, SlotUse};
 pub use verbwire_core::metadata;
 pub use verbwire_core::server::{
-    Bound, Fallback, Landing, Limited, LoadLimits, LongRequest, Placing, SessionLimits, Sessions,
+    Bound, Landing, Limited, LoadLimits, LongRequest, Placing, SessionLimits, Sessions,
 };
 pub use verbwire_core::transport::Path;
 pub use verbwire_core::{
@@ -48,6 +48,44 @@ pub use verbwire_core::{
     Executed, Extensions, IntoRequest, IntoStreamingRequest, NamedService, Origin, Request,
     Response, Status, Streaming, StreamingCall, Target, shield, spawn,
 };
+
+/// Calls of methods that nobody has described, for bridges and proxies: by path, with encoded messages, in whichever form.
+///
+/// A client makes them with [`Channel::call`]; a server answers them with an [`Open`](open::Open), for the methods of one service
+/// ([`OpenService`](open::OpenService)) or for all that it does not know ([`Builder::fallback`]). What a server was asked
+/// and what a client asks have the same types, so that a proxy is one line:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use verbwire::open::{Open, ReplyForm, StreamHandlerFuture, StreamInput};
+/// use verbwire::{Channel, Request, Server};
+///
+/// /// Hands every call on.
+/// struct Proxy(Channel);
+///
+/// impl Open for Proxy {
+///     fn call(
+///         self: Arc<Self>,
+///         path: Arc<str>,
+///         _: ReplyForm,
+///         request: Request<StreamInput>,
+///     ) -> StreamHandlerFuture {
+///         Box::pin(async move { self.0.call(path, request).await })
+///     }
+/// }
+///
+/// fn proxy(to: Channel) -> verbwire::Builder {
+///     Server::builder().fallback(Proxy(to))
+/// }
+/// ```
+pub mod open {
+    pub use verbwire_core::Messages;
+    pub use verbwire_core::client::OpenCall;
+    pub use verbwire_core::message::ReplyForm;
+    pub use verbwire_core::server::{Open, OpenService};
+    pub use verbwire_core::service::{StreamHandlerFuture, StreamInput, StreamOutput};
+}
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.
 #[doc(hidden)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbwire_core::config::Random;
 use verbwire_core::interceptor::Interceptor;
-use verbwire_core::server::{Bound, Fallback, LoadLimits, Placing, Sessions};
+use verbwire_core::server::{Bound, LoadLimits, Open, Placing, Sessions};
 use verbwire_core::service::Service;
 use verbwire_core::{Error, Target};
 
@@ -38,8 +38,9 @@ impl Builder {
     }
 
     /// Answers the calls of methods that no service has, by their paths, instead of `Unimplemented`. It stands
-    /// behind the server's interceptors, which see its method as `(fallback)`.
-    pub fn fallback(self, fallback: impl Fallback) -> Self {
+    /// behind the server's interceptors, which see the path. For the methods of one service there is
+    /// [`OpenService`](crate::open::OpenService).
+    pub fn fallback(self, fallback: impl Open) -> Self {
         Self(self.0.fallback(fallback))
     }
 

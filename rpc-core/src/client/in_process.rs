@@ -3,6 +3,7 @@
 //! No transport and no task of its own: polling the call polls the handler, dropping it drops the handler. Where there
 //! are streams, the handler polls the caller's and the caller polls the handler's.
 
+mod open;
 mod streams;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::server::Handler;
 use crate::service::{Service, StreamInput, StreamOutput};
 use crate::status::{Executed, Status};
 
+pub(super) use open::{InProcessOpen, OpenReply};
 pub(super) use streams::InProcessReplies;
 
 /// A future of what the handler of a method without streams returns.
@@ -33,11 +35,18 @@ pub(super) struct InProcess<I: Input> {
     due: Due,
 }
 
+/// What is called.
+pub(super) struct Target {
+    pub(super) service: Arc<dyn Service>,
+    pub(super) method: usize,
+    /// Where the method does not say it.
+    pub(super) path: Option<Arc<str>>,
+}
+
 enum Stage<I: Input> {
     /// Not polled yet.
     Ready {
-        service: Arc<dyn Service>,
-        method: usize,
+        target: Target,
         input: I,
         metadata: Option<Box<MetadataMap>>,
     },
@@ -110,13 +119,12 @@ impl Input for StreamInput {
 
 impl<I: Input> InProcess<I> {
     pub(super) fn new(
-        service: Arc<dyn Service>,
-        method: usize,
+        target: Target,
         input: I,
         metadata: Option<Box<MetadataMap>>,
         deadline: Instant,
     ) -> Self {
-        let stage = Stage::Ready { service, method, input, metadata };
+        let stage = Stage::Ready { target, input, metadata };
         Self { stage, due: Due::new(deadline) }
     }
 
@@ -162,10 +170,12 @@ impl<I: Input> InProcess<I> {
         if self.due.is_over() {
             return Err(expired_before_sending());
         }
-        if let Stage::Ready { service, method, input, metadata } = ready {
+        if let Stage::Ready { target, input, metadata } = ready {
+            let Target { service, method, path } = target;
             let deadline = self.due.at();
             let received = Received { deadline, origin: Origin::InProcess };
-            let request = Request::received(input, received, metadata);
+            let mut request = Request::received(input, received, metadata);
+            request.set_called_path(path);
             self.stage = Stage::Running(I::enter(&*service, method, request, deadline));
         }
         Ok(())

@@ -10,14 +10,14 @@ use super::due::Due;
 use super::stub::Client;
 use crate::buf::Body;
 use crate::interceptor::{
-    self, Begun, Called, Dynamic, Handover, InterceptedReplies, Next, Opening, Payload, Progress,
-    Rest, Side,
+    self, Begun, Called, Dynamic, Handover, InterceptedReplies, Next, Opened, Opening, Payload,
+    Progress, Rest, Side,
 };
-use crate::message::Form;
+use crate::message::{Form, ReplyForm};
 use crate::metadata::MetadataMap;
 use crate::proto::client::Outcome;
 use crate::request::{Request, Response};
-use crate::service::MethodDescriptor;
+use crate::service::{MethodDescriptor, StreamOutput, open_method};
 use crate::status::{Executed, Status};
 use crate::streaming::Messages;
 use crate::transport::BoxFuture;
@@ -44,7 +44,7 @@ pub(super) struct InterceptedCall {
     due: Due,
 }
 
-/// The same where replies are a stream: a future of them.
+/// The same where replies are, or may be, a stream: a future of them.
 pub(super) struct InterceptedStreaming {
     opening: Option<Opening>,
     progress: Arc<Progress>,
@@ -58,6 +58,21 @@ pub(super) struct Behind {
     pub(super) replies: Option<Handover>,
 }
 
+/// The call behind the interceptor, by path.
+struct BehindPath {
+    channel: Channel,
+    path: Arc<str>,
+    cancel: Arc<Flag>,
+    /// Where its replies go, if they are a stream.
+    replies: Handover,
+}
+
+/// A reply in the form in which it came round the interceptor.
+pub(super) enum InterceptedReply {
+    Whole(Body),
+    Stream(Replies),
+}
+
 impl Layer {
     pub(super) fn new(channel: Channel, interceptor: Arc<dyn Dynamic>) -> Self {
         Self { channel, interceptor }
@@ -65,7 +80,9 @@ impl Layer {
 
     /// A call with one reply.
     pub(super) fn call(&self, through: Through, request: Request<Payload>) -> InterceptedCall {
-        let (running, progress, due) = self.run(Behind { through, replies: None }, request);
+        let called = Called { method: through.method, path: None };
+        let behind = Behind { through, replies: None };
+        let (running, progress, due) = self.run(called, behind, request);
         InterceptedCall { running: Some(running), progress, due }
     }
 
@@ -76,20 +93,38 @@ impl Layer {
         request: Request<Payload>,
     ) -> InterceptedStreaming {
         let (handover, opened) = Handover::new();
+        let called = Called { method: through.method, path: None };
         let behind = Behind { through, replies: Some(handover) };
-        let (running, progress, due) = self.run(behind, request);
+        let (running, progress, due) = self.run(called, behind, request);
+        let opening = Some(Opening::new(running, opened, Arc::clone(&progress)));
+        InterceptedStreaming { opening, progress, due }
+    }
+
+    /// A call by path, which whoever raises `cancel` cancels.
+    pub(super) fn open(
+        &self,
+        path: Arc<str>,
+        request: Request<Payload>,
+        cancel: Arc<Flag>,
+    ) -> InterceptedStreaming {
+        let (replies, opened) = Handover::new();
+        let form = if request.get_ref().is_stream() { Form::Stream } else { Form::Whole };
+        let method = open_method(form, ReplyForm::Either);
+        let called = Called { method, path: Some(Arc::clone(&path)) };
+        let behind = BehindPath { channel: self.channel.clone(), path, cancel, replies };
+        let (running, progress, due) = self.run(called, behind, request);
         let opening = Some(Opening::new(running, opened, Arc::clone(&progress)));
         InterceptedStreaming { opening, progress, due }
     }
 
     fn run(
         &self,
-        behind: Behind,
+        called: Called,
+        behind: impl Rest,
         request: Request<Payload>,
     ) -> (BoxFuture<'static, interceptor::Outcome>, Arc<Progress>, Due) {
         let deadline = request.due(self.channel.default_timeout());
         let request = request.with_due(deadline);
-        let called = Called { method: behind.through.method, path: None };
         let (next, progress) = Next::new(called, Side::Client, Arc::new(behind));
         let running = Arc::clone(&self.interceptor).run(request, next);
         (running, progress, Due::new(deadline))
@@ -113,7 +148,7 @@ impl Rest for Behind {
                 handover.pass(poll_fn(|cx| call.poll_replies(cx)).await?, begun).await
             });
         }
-        if method.reply == Form::Stream {
+        if method.reply != ReplyForm::Whole {
             let message = "replies in a stream have nobody here to go to: use the method of a client for them";
             let status = Status::unimplemented(message).with_executed(Executed::No);
             return Box::pin(std::future::ready(Err(status)));
@@ -137,6 +172,32 @@ impl Rest for Behind {
 
     fn can_run(&self) -> bool {
         self.replies.as_ref().is_none_or(Handover::is_free)
+    }
+}
+
+impl Rest for BehindPath {
+    fn run(
+        &self,
+        request: Request<Payload>,
+        begun: Option<Begun>,
+    ) -> BoxFuture<'static, interceptor::Outcome> {
+        let (path, cancel) = (Arc::clone(&self.path), self.cancel.child());
+        let request = request.try_map(Payload::into_input);
+        let call = request.map(|request| self.channel.call_by_path(path, request, Some(cancel)));
+        let replies = self.replies.clone();
+        Box::pin(async move {
+            let (reply, block) = call?.await?.into_parts();
+            match reply {
+                StreamOutput::Whole(body) => Ok(Response::with_block(Payload::from(body), block)),
+                StreamOutput::Stream(messages) => {
+                    replies.pass(Response::with_block(messages, block), begun).await
+                }
+            }
+        })
+    }
+
+    fn can_run(&self) -> bool {
+        self.replies.is_free()
     }
 }
 
@@ -189,8 +250,29 @@ impl InterceptedStreaming {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Replies>, Status>> {
+        let opened = std::task::ready!(self.poll_with(cx, Opening::poll))?;
+        Poll::Ready(Ok(opened.map(|replies| self.replies(replies))))
+    }
+
+    /// The same where the reply may be one message.
+    pub(super) fn poll_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<InterceptedReply>, Status>> {
+        let opened = std::task::ready!(self.poll_with(cx, Opening::poll_reply))?;
+        Poll::Ready(Ok(opened.map(|opened| match opened {
+            Opened::Whole(body) => InterceptedReply::Whole(body),
+            Opened::Stream(replies) => InterceptedReply::Stream(self.replies(replies)),
+        })))
+    }
+
+    fn poll_with<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Opening, &mut Context<'_>) -> Poll<Result<T, Status>>,
+    ) -> Poll<Result<T, Status>> {
         let opening = self.opening.as_mut().expect("a call is not polled after it has ended");
-        let opened = match opening.poll(cx) {
+        let opened = match poll(opening, cx) {
             Poll::Ready(opened) => opened,
             Poll::Pending => {
                 std::task::ready!(self.due.poll(cx));
@@ -199,8 +281,11 @@ impl InterceptedStreaming {
             }
         };
         self.opening = None;
-        let due = Due::new(self.due.at());
-        Poll::Ready(opened.map(|response| response.map(|replies| Replies { replies, due })))
+        Poll::Ready(opened)
+    }
+
+    fn replies(&self, replies: InterceptedReplies) -> Replies {
+        Replies { replies, due: Due::new(self.due.at()) }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns the order of steps around the call table, and who gets a slot next.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -18,8 +19,8 @@ use super::table::Table;
 use super::turn::Turn;
 use crate::buf::{Body, Buffer};
 use crate::error::{Error, ErrorKind};
-use crate::message::{CallId, Form, Head, Message, MethodId, SlotUse};
-use crate::proto::client::{Outcome, PathNeeded, Reply, Slot};
+use crate::message::{CallId, Form, Head, Message, MethodId, ReplyForm, SlotUse};
+use crate::proto::client::{Outcome, PathNeeded, Reply, ReplyBegun, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
 use crate::proto::stream::{CallStreams, RecvStream, SendStream, StreamWindows};
 use crate::service::ServiceDescriptor;
@@ -57,7 +58,8 @@ pub(super) struct Shared {
 /// A request that has not been handed to the transport.
 pub(super) struct Unsent {
     pub(super) method: MethodId,
-    pub(super) path: &'static str,
+    /// Of a method that is known. Else `streams` has it.
+    pub(super) path: Option<&'static str>,
     pub(super) body: Body,
     /// Encoded; empty if there is none.
     pub(super) metadata: Bytes,
@@ -76,7 +78,9 @@ pub(super) struct Unsent {
 pub(super) struct NewStreams {
     /// The request, in the place of the body.
     pub(super) requests: Option<Box<dyn Messages>>,
-    pub(super) replies: Form,
+    pub(super) replies: ReplyForm,
+    /// Of a method that was given by its path.
+    pub(super) path: Option<Arc<str>>,
 }
 
 /// Why a call did not begin at once.
@@ -130,6 +134,11 @@ impl Link {
         lock(&self.methods).register(service)
     }
 
+    /// The number of a method that was given by its path.
+    pub(super) fn number(&self, path: &Arc<str>) -> MethodId {
+        lock(&self.methods).number(path)
+    }
+
     pub(super) async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
         self.shared.check_size(len)?;
         let deadline = deadline_after(Instant::now(), self.default_timeout);
@@ -175,6 +184,19 @@ impl Link {
             self.shared.free_slots.add_permits(1);
         }
         headers
+    }
+
+    /// The same of a call whose reply may be one message: then that.
+    pub(super) fn poll_reply(
+        &self,
+        call: CallId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReplyBegun, Status>> {
+        let reply = self.shared.table.with(|calls| calls.poll_reply(call, cx.waker()));
+        if let Poll::Ready(Ok(ReplyBegun::Whole(_)) | Err(_)) = reply {
+            self.shared.free_slots.add_permits(1);
+        }
+        reply
     }
 
     /// The next reply of a call, or its end.
@@ -290,7 +312,7 @@ impl Shared {
                 None => calls.begin(method, deadline, waker.clone()),
                 Some(new) => {
                     let streams = new.open(self.windows);
-                    calls.begin_streaming(method, deadline, waker.clone(), streams)
+                    calls.begin_streaming(method, deadline, waker.clone(), streams, new.replies)
                 }
             })
             .map_err(NotStarted::Failed)?;
@@ -298,9 +320,10 @@ impl Shared {
         let head = Head::Request {
             call,
             method,
-            path: (begun.path == PathNeeded::Yes).then_some(path.into()),
+            path: (begun.path == PathNeeded::Yes).then(|| on_the_wire(path, streams.as_deref())),
             timeout,
             form: streams.as_ref().map_or(Form::Whole, |new| new.request_form()),
+            reply: streams.as_ref().map_or(ReplyForm::Whole, |new| new.replies),
             slot,
         };
         let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
@@ -376,6 +399,12 @@ impl Shared {
     }
 }
 
+/// The path of a method that is known, or of one that was given by its path.
+fn on_the_wire(known: Option<&'static str>, streams: Option<&NewStreams>) -> Cow<'static, str> {
+    let given = || streams.and_then(|new| new.path.as_deref()).unwrap_or_default().to_owned();
+    known.map_or_else(|| Cow::Owned(given()), Cow::Borrowed)
+}
+
 impl NewStreams {
     fn request_form(&self) -> Form {
         if self.requests.is_some() { Form::Stream } else { Form::Whole }
@@ -383,7 +412,7 @@ impl NewStreams {
 
     fn open(&self, windows: StreamWindows) -> CallStreams {
         let outgoing = self.requests.as_ref().map(|_| SendStream::new(windows.peer));
-        let incoming = (self.replies == Form::Stream).then(|| RecvStream::new(windows.local));
+        let incoming = (self.replies != ReplyForm::Whole).then(|| RecvStream::new(windows.local));
         CallStreams::new(outgoing, incoming)
     }
 }

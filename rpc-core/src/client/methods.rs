@@ -1,15 +1,24 @@
 //! Which numbers stand for which methods on a connection.
 //!
 //! A service's methods get consecutive numbers when its first client is made, so that a call needs no
-//! look-up. Whether the callee knows a number yet is [`proto::client`](crate::proto::client)'s business.
+//! look-up. Methods that are called by their paths get theirs as they come, and have to be looked up. Whether the callee knows a number yet is [`proto::client`](crate::proto::client)'s business.
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::message::MethodId;
 use crate::service::ServiceDescriptor;
+
+/// Most methods that have numbers because they were called by their paths: who hands on what others call must not fill
+/// this side's memory.
+const MAX_PATHS: u32 = 1024;
 
 /// The numbers given out on one connection.
 #[derive(Debug)]
 pub(super) struct MethodNumbers {
     services: Vec<(&'static ServiceDescriptor, ServiceNumbers)>,
+    /// Only looked up, so that its order does not show.
+    paths: HashMap<Arc<str>, MethodId>,
     next: u32,
     max: u32,
 }
@@ -26,7 +35,7 @@ pub(super) enum ServiceNumbers {
 impl MethodNumbers {
     /// No numbers yet; the peer remembers `max`.
     pub(super) fn new(max: u32) -> Self {
-        Self { services: Vec::new(), next: 1, max }
+        Self { services: Vec::new(), paths: HashMap::new(), next: 1, max }
     }
 
     /// The numbers of a service, given out now if it is new.
@@ -45,6 +54,23 @@ impl MethodNumbers {
         };
         self.services.push((service, numbers));
         numbers
+    }
+}
+
+impl MethodNumbers {
+    /// The number of the method at `path`, given out now if it is new. Half of all numbers are for services.
+    pub(super) fn number(&mut self, path: &Arc<str>) -> MethodId {
+        if let Some(known) = self.paths.get(path) {
+            return *known;
+        }
+        let is_full = self.paths.len() >= MAX_PATHS.min(self.max.div_ceil(2)) as usize;
+        if is_full || self.next > self.max {
+            return MethodId::NONE;
+        }
+        let number = MethodId(self.next);
+        self.next += 1;
+        self.paths.insert(Arc::clone(path), number);
+        number
     }
 }
 
@@ -87,6 +113,21 @@ mod tests {
         let mut numbers = MethodNumbers::new(9);
         assert_eq!(numbers.register(&TWO).method(0), MethodId(1));
         assert_eq!(numbers.register(&TURNED).method(0), MethodId(3));
+    }
+
+    #[test]
+    fn paths_have_numbers_of_their_own_and_leave_half_of_all_to_services() {
+        let mut numbers = MethodNumbers::new(4);
+        assert_eq!(numbers.number(&"/b.B/A".into()), MethodId(1));
+        assert_eq!(numbers.register(&ONE).method(0), MethodId(2));
+        assert_eq!(numbers.number(&"/b.B/B".into()), MethodId(3));
+        assert_eq!(numbers.number(&"/b.B/C".into()), MethodId::NONE);
+        assert_eq!(numbers.number(&"/b.B/A".into()), MethodId(1));
+        assert_eq!(numbers.register(&TWO).method(0), MethodId::NONE);
+        let mut numbers = MethodNumbers::new(1 << 20);
+        let taken =
+            (0..2000).filter(|n| numbers.number(&format!("/b.B/{n}").into()) != MethodId::NONE);
+        assert_eq!(taken.count(), MAX_PATHS as usize);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 
 use super::link::{Link, NotStarted, Unsent};
 use super::replies::RemoteReplies;
+use crate::buf::Body;
 use crate::message::CallId;
-use crate::proto::client::Outcome;
+use crate::proto::client::{Outcome, ReplyBegun};
 use crate::request::Response;
 use crate::status::{Executed, Status};
 use crate::transport::BoxFuture;
@@ -26,6 +27,12 @@ enum Stage {
     /// The REQUEST is with the transport.
     Begun(CallId, Cancel),
     Over,
+}
+
+/// A reply in the form in which it came.
+pub(super) enum RemoteReply {
+    Whole(Body),
+    Stream(RemoteReplies),
 }
 
 /// Whether the end of the call was asked for.
@@ -80,6 +87,23 @@ impl RemoteCall {
         self.stage = Stage::Over;
         Poll::Ready(headers.map(|metadata| {
             Response::with_block(RemoteReplies::new(Arc::clone(&self.link), call), metadata)
+        }))
+    }
+
+    /// The same where the reply may be one message.
+    pub(super) fn poll_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<RemoteReply>, Status>> {
+        let call = std::task::ready!(self.poll_begun(cx))?;
+        let begun = std::task::ready!(self.link.poll_reply(call, cx));
+        self.stage = Stage::Over;
+        Poll::Ready(begun.map(|begun| match begun {
+            ReplyBegun::Whole(response) => response.map(RemoteReply::Whole),
+            ReplyBegun::Stream(metadata) => {
+                let replies = RemoteReplies::new(Arc::clone(&self.link), call);
+                Response::with_block(RemoteReply::Stream(replies), metadata)
+            }
         }))
     }
 

@@ -40,9 +40,7 @@ impl Messages for Replies {
                 }
                 replies.poll_message(cx)
             }
-            ReplyWay::InProcess(_) if cancelled => {
-                Poll::Ready(Some(Err(InProcessReplies::cancelled())))
-            }
+            ReplyWay::InProcess(replies) if cancelled => Poll::Ready(Some(Err(replies.cancel()))),
             ReplyWay::InProcess(replies) => replies.poll_message(cx),
             ReplyWay::Intercepted(replies) => {
                 if cancelled && let Some(status) = replies.cancel() {

@@ -2,12 +2,14 @@
 
 mod streams;
 
+pub(super) use streams::sent_as;
+
 use std::sync::Arc;
 
 use super::call::{Call, Kind};
 use super::cancel::Flag;
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
-use super::in_process::InProcessCall;
+use super::in_process::{InProcessCall, Target};
 use super::intercepted::{Behind, Layer, Through};
 use super::link::{Link, NewStreams, Unsent};
 use super::methods::ServiceNumbers;
@@ -15,9 +17,10 @@ use super::remote::RemoteCall;
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
 use crate::interceptor::{Called, Next, Payload, Side};
+use crate::message::MethodId;
 use crate::metadata::MetadataMap;
 use crate::request::Request;
-use crate::service::{Service, ServiceDescriptor};
+use crate::service::{Service, ServiceDescriptor, open_index};
 use crate::status::{Executed, Status};
 use crate::wire::head::MAX_PATH;
 use crate::wire::metadata;
@@ -125,23 +128,12 @@ impl Client {
         streams: Option<Box<NewStreams>>,
     ) -> Result<RemoteCall, Status> {
         let descriptor = &self.service.methods[method];
-        let path = descriptor.path;
-        check_path(path)?;
-        link.shared().check_size(body.len())?;
-        let metadata = metadata::encode(request.metadata(), &MetadataMap::new());
-        link.shared().check_metadata(metadata.len())?;
-        let unsent = Unsent {
-            method: self.numbers.method(method),
-            path,
-            body,
-            metadata,
-            deadline: request.due(link.default_timeout()),
-            expected_reply: request.expected_reply().or(descriptor.expected_reply_size),
-            streams,
-            slot: request.slot().map(Box::new),
-            turn: request.take_turn(),
-        };
-        Ok(RemoteCall::new(Arc::clone(link), unsent))
+        let number = self.numbers.method(method);
+        check_path(descriptor.path)?;
+        if let (None, Some(bytes)) = (request.expected_reply(), descriptor.expected_reply_size) {
+            request.expect_reply(bytes);
+        }
+        remote(link, (number, Some(descriptor.path)), request, body, streams)
     }
 
     fn in_process<Req>(
@@ -152,24 +144,56 @@ impl Client {
         body: Body,
     ) -> Result<Kind, Status> {
         refuse_slot(request, "a service in this process, which keeps no sessions")?;
-        self.check_offered(service, method)?;
+        let target = self.target(service, method)?;
         let deadline = request.due(IN_PROCESS_TIMEOUT);
-        let (service, metadata) = (Arc::clone(service), request.take_metadata());
-        let call = InProcessCall::new(service, method, body, metadata, deadline);
-        Ok(Kind::InProcess(call))
+        Ok(Kind::InProcess(InProcessCall::new(target, body, request.take_metadata(), deadline)))
     }
 
-    fn check_offered(&self, service: &Arc<dyn Service>, method: usize) -> Result<(), Status> {
-        let (offered, path) = (service.descriptor(), self.service.methods[method].path);
-        if offered.methods.get(method).is_none_or(|offered| offered.path != path) {
-            let message = format!(
-                "{path} is not offered by the {} in this process: was it generated from another .proto?",
-                offered.name
-            );
-            return Err(Status::unimplemented(message).with_executed(Executed::No));
+    /// What a method is in a service in this process.
+    fn target(&self, service: &Arc<dyn Service>, method: usize) -> Result<Target, Status> {
+        let (offered, called) = (service.descriptor(), &self.service.methods[method]);
+        if offered.is_named_in(called.path) {
+            let (method, path) = (open_index(called.request, called.reply), called.path.into());
+            return Ok(Target { service: Arc::clone(service), method, path: Some(path) });
         }
-        Ok(())
+        if offered.methods.get(method).is_none_or(|offered| offered.path != called.path) {
+            return Err(not_offered(service, called.path));
+        }
+        Ok(Target { service: Arc::clone(service), method, path: None })
     }
+}
+
+/// A call over a connection. Where its path is not known it is in `streams`.
+pub(super) fn remote<Req>(
+    link: &Arc<Link>,
+    (method, path): (MethodId, Option<&'static str>),
+    request: &mut Request<Req>,
+    body: Body,
+    streams: Option<Box<NewStreams>>,
+) -> Result<RemoteCall, Status> {
+    link.shared().check_size(body.len())?;
+    let metadata = metadata::encode(request.metadata(), &MetadataMap::new());
+    link.shared().check_metadata(metadata.len())?;
+    let unsent = Unsent {
+        method,
+        path,
+        body,
+        metadata,
+        deadline: request.due(link.default_timeout()),
+        expected_reply: request.expected_reply(),
+        streams,
+        slot: request.slot().map(Box::new),
+        turn: request.take_turn(),
+    };
+    Ok(RemoteCall::new(Arc::clone(link), unsent))
+}
+
+pub(super) fn not_offered(service: &Arc<dyn Service>, path: &str) -> Status {
+    let message = format!(
+        "{path} is not offered by the {} in this process: was it generated from another .proto?",
+        service.descriptor().name
+    );
+    Status::unimplemented(message).with_executed(Executed::No)
 }
 
 /// The numbers of a service's methods on the connection behind `channel`; unused in process.
@@ -182,7 +206,7 @@ fn numbers(channel: &Channel, service: &'static ServiceDescriptor) -> ServiceNum
 }
 
 /// Refuses a slot where the call would run each time that it is repeated.
-fn refuse_slot<T>(request: &Request<T>, what: &str) -> Result<(), Status> {
+pub(super) fn refuse_slot<T>(request: &Request<T>, what: &str) -> Result<(), Status> {
     if request.slot().is_none() {
         return Ok(());
     }
@@ -190,7 +214,7 @@ fn refuse_slot<T>(request: &Request<T>, what: &str) -> Result<(), Status> {
     Err(Status::invalid_argument(message).with_executed(Executed::No))
 }
 
-fn check_path(path: &str) -> Result<(), Status> {
+pub(super) fn check_path(path: &str) -> Result<(), Status> {
     if path.len() <= MAX_PATH {
         return Ok(());
     }

@@ -27,7 +27,7 @@ pub struct Next {
 #[derive(Clone)]
 pub(crate) struct Called {
     pub(crate) method: &'static MethodDescriptor,
-    /// Where the method does not say it: it is that of a fallback.
+    /// Where the method does not say it.
     pub(crate) path: Option<Arc<str>>,
 }
 
@@ -58,8 +58,8 @@ impl Next {
         (Self { called, side, rest, progress: Arc::clone(&progress) }, progress)
     }
 
-    /// The method that is called, and with it which of its sides are streams. A server's fallback has one for each
-    /// form of request, whatever the path.
+    /// The method that is called, and with it which of its sides are streams. A call by path, and a service
+    /// that answers for methods which nobody has described, have one for each pair of forms, whatever the path.
     pub fn method(&self) -> &'static MethodDescriptor {
         self.called.method
     }

@@ -26,10 +26,10 @@ use crate::wire::metadata::Block;
 
 /// Where the rest of a call hands its replies over: once, however often it runs.
 #[derive(Clone)]
-pub(crate) struct Handover(Arc<Mutex<Option<oneshot::Sender<Opened>>>>);
+pub(crate) struct Handover(Arc<Mutex<Option<oneshot::Sender<Begins>>>>);
 
 /// Replies that have begun.
-struct Opened {
+struct Begins {
     replies: Response<Box<dyn Messages>>,
     ended: oneshot::Sender<Ended>,
 }
@@ -41,7 +41,7 @@ type Ended = Result<(Count, MetadataMap), Status>;
 pub(crate) struct Opening {
     running: Option<BoxFuture<'static, Outcome>>,
     /// `None` when nobody is left to open them.
-    opened: Option<oneshot::Receiver<Opened>>,
+    opened: Option<oneshot::Receiver<Begins>>,
     progress: Arc<Progress>,
 }
 
@@ -85,7 +85,7 @@ impl Handover {
         let (ended, end) = oneshot::channel();
         let unread = || Status::cancelled("nobody reads the replies").with_executed(Executed::Yes);
         opened
-            .send(Opened { replies: Response::with_block(messages, block), ended })
+            .send(Begins { replies: Response::with_block(messages, block), ended })
             .map_err(|_unread| unread())?;
         let (count, rest) = match end.await.map_err(|_dropped| unread())? {
             Ok(end) => end,
@@ -101,7 +101,7 @@ impl Handover {
         self.sender().is_some()
     }
 
-    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Opened>>> {
+    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Begins>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,7 +113,13 @@ pub(super) fn replies_have_begun() -> Status {
 }
 
 /// The other end of a [`Handover`].
-pub(crate) struct OpenedReplies(oneshot::Receiver<Opened>);
+pub(crate) struct OpenedReplies(oneshot::Receiver<Begins>);
+
+/// A reply in the form in which it came.
+pub(crate) enum Opened {
+    Whole(Body),
+    Stream(Intercepted),
+}
 
 impl Opening {
     pub(crate) fn new(
@@ -129,18 +135,40 @@ impl Opening {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<Intercepted>, Status>> {
+        let begun = ready!(self.poll_begun(cx));
+        Poll::Ready(match begun {
+            Ok(replies) => Ok(replies),
+            Err(Ok(_)) => Err(self.progress.status(no_replies())),
+            Err(Err(status)) => Err(self.progress.status(status)),
+        })
+    }
+
+    /// The same where the reply may be one message: ready with that when the interceptor is done with it.
+    pub(crate) fn poll_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<Opened>, Status>> {
+        let reply = match ready!(self.poll_begun(cx)) {
+            Ok(replies) => Ok(replies.map(Opened::Stream)),
+            Err(outcome) => outcome.and_then(|response| {
+                let (payload, block) = response.into_parts();
+                Ok(Response::with_block(Opened::Whole(payload.into_whole()?), block))
+            }),
+        };
+        Poll::Ready(reply.map_err(|status| self.progress.status(status)))
+    }
+
+    /// Ready when the replies begin, or with the outcome of a call where none did.
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Intercepted>, Outcome>> {
         let running = self.running.as_mut().expect("a call is not polled after it has ended");
         if let Poll::Ready(outcome) = running.as_mut().poll(cx) {
             self.running = None;
-            return Poll::Ready(Err(self.progress.status(match outcome {
-                Err(status) => status,
-                Ok(_) => no_replies(),
-            })));
+            return Poll::Ready(Err(outcome));
         }
         let Some(opened) = &mut self.opened else { return Poll::Pending };
         let opened = ready!(std::pin::Pin::new(opened).poll(cx));
         self.opened = None;
-        let Ok(Opened { replies, ended }) = opened else { return Poll::Pending };
+        let Ok(Begins { replies, ended }) = opened else { return Poll::Pending };
         let (running, progress) = (self.running.take(), Arc::clone(&self.progress));
         Poll::Ready(Ok(replies.map(|messages| Intercepted {
             running,

@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use super::replies::{Handover, Opening};
+use super::replies::{Handover, Opened, Opening};
 use super::{Begun, Called, Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
 use crate::buf::Body;
-use crate::message::Form;
+use crate::message::ReplyForm;
 use crate::request::{Request, Response};
 use crate::service::{
     HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
@@ -36,19 +36,16 @@ impl<S: Service + ?Sized> Intercepted<S> {
 }
 
 impl<S: Service + ?Sized> Service for Intercepted<S> {
-    fn descriptor(&self) -> &'static ServiceDescriptor {
+    fn descriptor(&self) -> &ServiceDescriptor {
         self.service.descriptor()
     }
 
-    fn fallback_path(&self) -> Option<Arc<str>> {
-        self.service.fallback_path()
-    }
-
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {
-        let Some(called) = self.called(method) else {
+        let Some(called) = self.called(method, &request) else {
             return unknown_method(self.descriptor(), method);
         };
-        let rest = Arc::new(Unary { service: Arc::clone(&self.service), index: method });
+        let (service, path) = (Arc::clone(&self.service), called.path.clone());
+        let rest = Arc::new(Unary { service, index: method, path });
         let (next, progress) = Next::new(called, Side::Server, rest);
         let interceptor = Arc::clone(&self.interceptor);
         Box::pin(async move {
@@ -59,27 +56,36 @@ impl<S: Service + ?Sized> Service for Intercepted<S> {
     }
 
     fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
-        let Some(called) = self.called(method) else {
+        let Some(called) = self.called(method, &request) else {
             return unknown_streaming_method(self.descriptor(), method);
         };
         let reply = called.method.reply;
         let (handover, opened) = Handover::new();
-        let rest = Streams { service: Arc::clone(&self.service), index: method, reply, handover };
+        let (service, path) = (Arc::clone(&self.service), called.path.clone());
+        let rest = Streams { service, index: method, path, reply, handover };
         let (next, progress) = Next::new(called, Side::Server, Arc::new(rest));
         let interceptor = Arc::clone(&self.interceptor);
         Box::pin(async move {
             // In here, so that whatever the interceptor does at once is part of the call.
             let running = interceptor.run(request.map(Payload::from), next);
             match reply {
-                Form::Whole => {
+                ReplyForm::Whole => {
                     let reply = running.await.and_then(into_reply);
                     let reply = reply.map_err(|status| progress.status(status))?;
                     Ok(reply.map(StreamOutput::Whole))
                 }
-                Form::Stream => {
+                ReplyForm::Stream => {
                     let mut opening = Opening::new(running, opened, progress);
                     let replies = poll_fn(|cx| opening.poll(cx)).await?;
                     Ok(replies.map(|replies| StreamOutput::Stream(Box::new(replies))))
+                }
+                ReplyForm::Either => {
+                    let mut opening = Opening::new(running, opened, progress);
+                    let reply = poll_fn(|cx| opening.poll_reply(cx)).await?;
+                    Ok(reply.map(|reply| match reply {
+                        Opened::Whole(body) => StreamOutput::Whole(body),
+                        Opened::Stream(replies) => StreamOutput::Stream(Box::new(replies)),
+                    }))
                 }
             }
         })
@@ -87,9 +93,9 @@ impl<S: Service + ?Sized> Service for Intercepted<S> {
 }
 
 impl<S: Service + ?Sized> Intercepted<S> {
-    fn called(&self, method: usize) -> Option<Called> {
+    fn called<T>(&self, method: usize, request: &Request<T>) -> Option<Called> {
         let method = self.descriptor().methods.get(method)?;
-        Some(Called { method, path: self.service.fallback_path() })
+        Some(Called { method, path: request.called_path().cloned() })
     }
 }
 
@@ -102,6 +108,8 @@ fn into_reply(response: Response<Payload>) -> Result<Response<Body>, Status> {
 struct Unary<S: ?Sized> {
     service: Arc<S>,
     index: usize,
+    /// Of a service that answers for many; the interceptor may have lost it.
+    path: Option<Arc<str>>,
 }
 
 impl<S: Service + ?Sized> Rest for Unary<S> {
@@ -109,7 +117,10 @@ impl<S: Service + ?Sized> Rest for Unary<S> {
         // The interceptor may have taken its time.
         let in_time = request.check_deadline().map(|()| request);
         let running = in_time.and_then(|request| request.try_map(Payload::into_whole));
-        let running = running.map(|request| self.service.call(self.index, request));
+        let running = running.map(|mut request| {
+            request.set_called_path(self.path.clone());
+            self.service.call(self.index, request)
+        });
         Box::pin(async move { Ok(running?.await?.map(Payload::from)) })
     }
 
@@ -122,7 +133,8 @@ impl<S: Service + ?Sized> Rest for Unary<S> {
 struct Streams<S: ?Sized> {
     service: Arc<S>,
     index: usize,
-    reply: Form,
+    path: Option<Arc<str>>,
+    reply: ReplyForm,
     handover: Handover,
 }
 
@@ -130,15 +142,18 @@ impl<S: Service + ?Sized> Rest for Streams<S> {
     fn run(&self, request: Request<Payload>, begun: Option<Begun>) -> BoxFuture<'static, Outcome> {
         let in_time = request.check_deadline().map(|()| request);
         let running = in_time.and_then(|request| request.try_map(Payload::into_input));
-        let running = running.map(|request| self.service.call_streaming(self.index, request));
+        let running = running.map(|mut request| {
+            request.set_called_path(self.path.clone());
+            self.service.call_streaming(self.index, request)
+        });
         let (reply, handover) = (self.reply, self.handover.clone());
         Box::pin(async move {
             let (output, block) = running?.await?.into_parts();
             match (reply, output) {
-                (Form::Whole, StreamOutput::Whole(body)) => {
+                (ReplyForm::Whole | ReplyForm::Either, StreamOutput::Whole(body)) => {
                     Ok(Response::with_block(Payload::from(body), block))
                 }
-                (Form::Stream, StreamOutput::Stream(replies)) => {
+                (ReplyForm::Stream | ReplyForm::Either, StreamOutput::Stream(replies)) => {
                     handover.pass(Response::with_block(replies, block), begun).await
                 }
                 _ => Err(wrong_output()),
@@ -147,7 +162,7 @@ impl<S: Service + ?Sized> Rest for Streams<S> {
     }
 
     fn can_run(&self) -> bool {
-        self.reply == Form::Whole || self.handover.is_free()
+        self.reply == ReplyForm::Whole || self.handover.is_free()
     }
 }
 

@@ -35,8 +35,8 @@ use crate::wire::metadata::Block;
 use crate::wire::{self, WireError};
 
 use ends::{End, refused};
-pub use streams::Reply;
 use streams::{Finished, Streams};
+pub use streams::{Reply, ReplyBegun};
 
 /// How a call ended: a reply, or a status.
 pub type Outcome = Result<Response<Body>, Status>;

@@ -1,5 +1,5 @@
 //! Both sides of calls against each other: random events in any order, over a wire on which messages with long bodies
-//! are overtaken.
+//! are overtaken. Callers may or may not know the form of the method; some are wrong about it.
 //!
 //! What must hold, whatever happens: neither side sees the other break a rule; each call ends once, on both sides; what
 //! waits at a receiver stays below its window and one message; whoever waits is woken when there is something for it; in
@@ -18,10 +18,10 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::client::ClientCalls;
-use super::server::{ServerCalls, Shape, Streaming};
+use super::server::{Forms, ServerCalls, Shape, Streaming};
 use super::stream::StreamWindows;
 use crate::buf::Body;
-use crate::message::{CallId, Form, Head, Message, MethodId};
+use crate::message::{CallId, Form, Head, Message, MethodId, ReplyForm};
 use crate::status::{Code, Status};
 use callee::Callee;
 use caller::Caller;
@@ -30,14 +30,24 @@ const WINDOW: u32 = 1000;
 const MAX_CALLS: u32 = 4;
 const LONGEST: usize = 3000;
 
-const SHAPES: [Shape; 4] = [
-    Shape { request: Form::Whole, reply: Form::Whole },
-    Shape { request: Form::Stream, reply: Form::Whole },
-    Shape { request: Form::Whole, reply: Form::Stream },
-    Shape { request: Form::Stream, reply: Form::Stream },
+const SHAPES: [Shape; 5] = [
+    Shape::Known { request: Form::Whole, reply: Form::Whole },
+    Shape::Known { request: Form::Stream, reply: Form::Whole },
+    Shape::Known { request: Form::Whole, reply: Form::Stream },
+    Shape::Known { request: Form::Stream, reply: Form::Stream },
+    Shape::Open,
 ];
 
-const PATHS: [&str; 4] = ["/s.S/One", "/s.S/Up", "/s.S/Down", "/s.S/Both"];
+const PATHS: [&str; 5] = ["/s.S/One", "/s.S/Up", "/s.S/Down", "/s.S/Both", "/s.S/Any"];
+
+const FORMS: [Forms; 6] = [
+    Forms { request: Form::Whole, reply: ReplyForm::Whole },
+    Forms { request: Form::Stream, reply: ReplyForm::Whole },
+    Forms { request: Form::Whole, reply: ReplyForm::Stream },
+    Forms { request: Form::Stream, reply: ReplyForm::Stream },
+    Forms { request: Form::Whole, reply: ReplyForm::Either },
+    Forms { request: Form::Stream, reply: ReplyForm::Either },
+];
 
 impl Streaming for Shape {
     fn shape(&self) -> Shape {
@@ -60,7 +70,7 @@ struct Pair {
 /// What happens next. Numbers pick one of those that there are.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Begin { shape: usize, seconds: u64 },
+    Begin { method: usize, forms: usize, seconds: u64 },
     Feed(usize, usize),
     EndRequests(usize),
     Read(usize),
@@ -82,7 +92,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let number = any::<usize>;
     let len = || prop_oneof![3 => 0..300_usize, 1 => 0..LONGEST];
     let step = prop_oneof![
-        4 => (0..4_usize, 1..100_u64).prop_map(|(shape, seconds)| Step::Begin { shape, seconds }),
+        2 => (0..4_usize, 1..100_u64)
+            .prop_map(|(method, seconds)| Step::Begin { method, forms: method, seconds }),
+        4 => (0..PATHS.len(), 0..FORMS.len(), 1..100_u64)
+            .prop_map(|(method, forms, seconds)| Step::Begin { method, forms, seconds }),
         8 => (number(), len()).prop_map(|(pick, len)| Step::Feed(pick, len)),
         2 => number().prop_map(Step::EndRequests),
         8 => number().prop_map(Step::Read),
@@ -140,7 +153,9 @@ impl Pair {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Begin { shape, seconds } => self.begin(shape, Duration::from_secs(seconds)),
+            Step::Begin { method, forms, seconds } => {
+                self.begin(method, FORMS[forms], Duration::from_secs(seconds));
+            }
             Step::Feed(number, len) => self.feed(number, len),
             Step::EndRequests(number) => self.end_requests(number),
             Step::Read(number) => self.read(number),
@@ -197,8 +212,10 @@ impl Pair {
             for number in 0..MAX_CALLS as usize {
                 self.step(Step::ToServer(0));
                 self.step(Step::ToClient(0));
+                self.step(Step::EndRequests(number));
+                self.step(Step::Take(number));
                 self.step(Step::Enter(number));
-                self.step(Step::Return(0, true));
+                self.step(Step::Return(number, true));
                 self.step(Step::Read(number));
                 self.step(Step::CancelSent);
             }

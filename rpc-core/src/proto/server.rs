@@ -23,13 +23,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::deadlines::{Deadlines, Timer, deadline_after};
-use crate::message::{CallId, Form, MethodId};
+use crate::message::{CallId, Form, MethodId, ReplyForm};
 use crate::proto::stream::{CallStreams, StreamWindows};
 use crate::status::{Executed, Status};
 
 use methods::Methods;
 pub use stopping::{Cancelled, Stopped};
-pub use streams::{Shape, Wanted};
+pub use streams::{Forms, Shape, Wanted};
 
 /// All calls of one connection, seen from the callee.
 #[derive(Debug)]
@@ -47,14 +47,9 @@ pub struct ServerCalls<R, H> {
 }
 
 /// What a method resolves to says which streams it has.
-pub trait Streaming: Sized {
+pub trait Streaming {
     /// Its shape.
     fn shape(&self) -> Shape;
-
-    /// What answers where the request has this form: what stands for methods of any shape has something for each form.
-    fn in_form(self, _request: Form) -> Self {
-        self
-    }
 }
 
 #[derive(Debug)]
@@ -86,6 +81,8 @@ pub struct Announcement<'a> {
     pub path: Option<&'a str>,
     /// Whether its body is the request.
     pub form: Form,
+    /// In what form the caller takes the reply.
+    pub reply: ReplyForm,
 }
 
 /// A call that may run.
@@ -93,6 +90,8 @@ pub struct Announcement<'a> {
 pub struct Admitted<R, H> {
     /// What to run.
     pub route: R,
+    /// In what forms it is called, and may answer.
+    pub forms: Forms,
     /// When it must be done.
     pub deadline: Instant,
     /// Whether the driver must wake for this deadline.
@@ -148,17 +147,15 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         &mut self,
         request: Announcement<'_>,
         resolve: impl FnOnce(&str) -> Option<R>,
-    ) -> Result<R, Refusal> {
+    ) -> Result<(R, Forms), Refusal> {
         let route = self.methods.route(request, resolve)?;
         self.check_slot(request.call)?;
         if let Some(why) = &self.draining {
             return Err(refuse(Status::unavailable(why.as_str())));
         }
-        let route = route?.in_form(request.form);
-        match route.shape().refuses(request.form, self.windows) {
-            None => Ok(route),
-            Some(status) => Err(refuse(status)),
-        }
+        let route = route?;
+        let forms = route.shape().forms(request, self.windows).map_err(refuse)?;
+        Ok((route, forms))
     }
 
     /// Admits a REQUEST that is there as a whole.
@@ -173,7 +170,7 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         timeout: Duration,
         resolve: impl FnOnce(&str) -> Option<R>,
     ) -> Result<Admitted<R, H>, Refusal> {
-        let route = self.announce(request, resolve)?;
+        let (route, forms) = self.announce(request, resolve)?;
         if timeout.is_zero() {
             return Err(refuse(Status::deadline_exceeded(
                 "the deadline passed before the request reached the server",
@@ -181,13 +178,13 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         }
         let deadline = deadline_after(now, timeout);
         let superseded = self.occupy(request.call, State::Admitted { deadline });
-        if let Some(streams) = route.shape().streams(self.windows)
+        if let Some(streams) = forms.streams(self.windows)
             && let Some(slot) = self.slot(request.call)
         {
             slot.streams = Some(streams);
         }
         let timer = self.deadlines.handle_begin(deadline);
-        Ok(Admitted { route, deadline, timer, superseded })
+        Ok(Admitted { route, forms, deadline, timer, superseded })
     }
 
     /// Keeps the handle of an admitted call's task; gives it back if the call has been stopped meanwhile.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fallback::Fallback;
 use super::layers::Layers;
 use super::limited::LoadLimits;
+use super::open::{Open, OpenService};
 use super::placing::{Placer, Placing};
 use super::router::Router;
 use super::serving::{Bound, Listening, Shared};
@@ -42,7 +42,7 @@ impl Server {
 pub struct Builder {
     services: Vec<Arc<dyn Service>>,
     layers: Layers,
-    fallback: Option<Arc<dyn Fallback>>,
+    fallback: Option<Arc<dyn Service>>,
     placer: Placer,
     config: ServerConfig,
 }
@@ -61,9 +61,10 @@ impl Builder {
     }
 
     /// Answers the calls of methods that no service has, by their paths, instead of `Unimplemented`. It stands
-    /// behind the server's interceptors, which see the path that was called.
-    pub fn fallback(mut self, fallback: impl Fallback) -> Self {
-        self.fallback = Some(Arc::new(fallback));
+    /// behind the server's interceptors, which see the path that was called. For the methods of one service there is
+    /// [`OpenService`](super::OpenService).
+    pub fn fallback(mut self, fallback: impl Open) -> Self {
+        self.fallback = Some(Arc::new(OpenService::fallback(fallback)));
         self
     }
 

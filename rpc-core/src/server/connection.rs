@@ -13,7 +13,7 @@ use super::workers::Workers;
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
-use crate::proto::server::{Answer, Entry};
+use crate::proto::server::{Answer, Entry, Forms};
 use crate::request::{ConnectionOrigin, Origin, Received, Request, Response};
 use crate::status::{Code, Executed, Status};
 use crate::transport::{Connection, Flush, Outgoing, SendError, SendHints};
@@ -32,6 +32,7 @@ pub(super) struct Peer {
 pub(super) struct Job {
     pub(super) call: CallId,
     pub(super) route: Route,
+    pub(super) forms: Forms,
     pub(super) deadline: Instant,
     pub(super) body: Body,
     pub(super) metadata: Option<Box<MetadataMap>>,
@@ -41,7 +42,7 @@ pub(super) struct Job {
 impl Peer {
     /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
     pub(super) async fn run(&self, job: Job) {
-        let Job { call, route, deadline, body, metadata, slot } = job;
+        let Job { call, route, forms, deadline, body, metadata, slot } = job;
         if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;
         }
@@ -54,7 +55,8 @@ impl Peer {
         let received = Received { deadline, origin };
         let mut request = Request::received(body, received, metadata);
         request.receive_slot(slot);
-        let mut handler = Handler::enter(&*route.service, route.index, request, deadline);
+        request.set_called_path(route.path().cloned());
+        let mut handler = Handler::enter(&*route.service, route.index(forms), request, deadline);
         let outcome = poll_fn(|cx| handler.poll(cx)).await;
         drop(handler);
         self.answer(call, outcome).await;

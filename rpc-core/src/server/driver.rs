@@ -175,13 +175,13 @@ impl Driver {
         said: Said,
         cx: &mut Context<'_>,
     ) {
-        let Admitted { route, deadline, superseded, .. } = admitted;
+        let Admitted { route, forms, deadline, superseded, .. } = admitted;
         let Said { call, body, metadata, slot } = said;
         superseded.into_iter().for_each(|handle| handle.abort());
-        let method = route.method();
-        let has_streams = method.has_streams();
+        let method = route.method(forms);
+        let has_streams = method.has_streams() || forms.request == Form::Stream;
         let inline_safe = method.inline_safe;
-        let job = Job { call, route, deadline, body, metadata, slot };
+        let job = Job { call, route, forms, deadline, body, metadata, slot };
         let peer = Arc::clone(&self.peer);
         if has_streams {
             self.streams = Streams::Some;

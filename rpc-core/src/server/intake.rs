@@ -110,8 +110,8 @@ impl Intake {
     fn place_request(&self, announced: Announced<'_>) -> Result<Landing, Refusal> {
         let (announcement, _) = announcement(announced.head)?;
         let resolve = |path: &str| self.router.resolve(path);
-        let route = self.with_calls(|calls| calls.announce(announcement, resolve))?;
-        let request = LongRequest::new(route.method(), announced.len, announced.metadata);
+        let (route, forms) = self.with_calls(|calls| calls.announce(announcement, resolve))?;
+        let request = LongRequest::new(route.method(forms), announced.len, announced.metadata);
         let placed = self.check_room(announced).and_then(|()| self.placer.place(&request));
         placed.map_err(|status| Refusal::Answer(status.with_executed(Executed::No)))
     }
@@ -155,9 +155,10 @@ impl PlacementHook for Intake {
 /// What a REQUEST asks; any other head is none that a client sends with a body.
 fn announcement(head: &Head) -> Result<(Announcement<'_>, std::time::Duration), Refusal> {
     match head {
-        Head::Request { call, method, path, timeout, form, slot: _ } => {
+        Head::Request { call, method, path, timeout, form, reply, slot: _ } => {
             let path = path.as_deref();
-            Ok((Announcement { call: *call, method: *method, path, form: *form }, *timeout))
+            let (call, method, form, reply) = (*call, *method, *form, *reply);
+            Ok((Announcement { call, method, path, form, reply }, *timeout))
         }
         other => {
             Err(Refusal::Violation(format!("the client sent {other:?} where a request belongs")))

@@ -96,12 +96,8 @@ impl<S: Service + ?Sized> Limited<S> {
 }
 
 impl<S: Service + ?Sized> Service for Limited<S> {
-    fn descriptor(&self) -> &'static ServiceDescriptor {
+    fn descriptor(&self) -> &ServiceDescriptor {
         self.service.descriptor()
-    }
-
-    fn fallback_path(&self) -> Option<Arc<str>> {
-        self.service.fallback_path()
     }
 
     fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {

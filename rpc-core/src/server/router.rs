@@ -3,13 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::fallback::{self, At, Fallback};
 use super::layers::Layers;
 use super::sessions::Opening;
 use crate::error::{Error, ErrorKind};
-use crate::message::Form;
-use crate::proto::server::{Shape, Streaming};
-use crate::service::{MethodDescriptor, Service};
+use crate::message::{Form, ReplyForm};
+use crate::proto::server::{Forms, Shape, Streaming};
+use crate::service::{MethodDescriptor, Service, open_index, open_method, service_of};
 use crate::wire::head::MAX_PATH;
 
 /// All services of a server.
@@ -17,15 +16,25 @@ use crate::wire::head::MAX_PATH;
 pub(super) struct Router {
     /// Only looked up, so that its order does not show.
     routes: HashMap<&'static str, Route>,
+    /// By their names: those that answer for every method. Only looked up as well.
+    open: HashMap<&'static str, Arc<dyn Service>>,
     layers: Layers,
-    fallback: Option<Arc<dyn Fallback>>,
+    fallback: Option<Arc<dyn Service>>,
 }
 
 /// A method of a service.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) service: Arc<dyn Service>,
-    pub(super) index: usize,
+    which: Which,
+}
+
+#[derive(Clone)]
+enum Which {
+    /// One that it describes.
+    Index(usize),
+    /// One of an open service.
+    At(Arc<str>),
 }
 
 impl Router {
@@ -37,7 +46,7 @@ impl Router {
     pub(super) fn new(
         mut services: Vec<Arc<dyn Service>>,
         layers: Layers,
-        fallback: Option<Arc<dyn Fallback>>,
+        fallback: Option<Arc<dyn Service>>,
     ) -> Result<Self, Error> {
         if services.is_empty() && fallback.is_none() {
             let message = "a server without services answers nothing: call add_service first";
@@ -46,6 +55,7 @@ impl Router {
         if let Some(sessions) = layers.sessions() {
             services.push(Arc::new(Opening(sessions.clone())));
         }
+        let fallback = fallback.map(|fallback| layers.before(fallback));
         let mut router = Self { layers, fallback, ..Self::default() };
         let mut names = BTreeSet::new();
         for service in services {
@@ -55,8 +65,12 @@ impl Router {
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
             let service = router.layers.before(service);
+            if service.descriptor().is_open() {
+                router.open.insert(name, service);
+                continue;
+            }
             for (index, method) in service.descriptor().methods.iter().enumerate() {
-                let route = Route { service: Arc::clone(&service), index };
+                let route = Route { service: Arc::clone(&service), which: Which::Index(index) };
                 router.add(method, route)?;
             }
         }
@@ -88,28 +102,43 @@ impl Router {
         if let Some(route) = self.routes.get(path) {
             return Some(route.clone());
         }
-        let fallback = Arc::clone(self.fallback.as_ref()?);
-        let service = self.layers.before(Arc::new(At { path: path.into(), fallback }));
-        Some(Route { service, index: 0 })
+        let open = service_of(path).and_then(|name| self.open.get(name));
+        let service = Arc::clone(open.or(self.fallback.as_ref())?);
+        Some(Route { service, which: Which::At(path.into()) })
     }
 }
 
 impl Streaming for Route {
     fn shape(&self) -> Shape {
-        let method = self.method();
-        Shape { request: method.request, reply: method.reply }
-    }
-
-    fn in_form(self, request: Form) -> Self {
-        match self.service.fallback_path() {
-            Some(_) => Self { index: fallback::method(request), ..self },
-            None => self,
-        }
+        let Which::Index(index) = self.which else { return Shape::Open };
+        let method = &self.service.descriptor().methods[index];
+        let reply = if method.reply == ReplyForm::Whole { Form::Whole } else { Form::Stream };
+        Shape::Known { request: method.request, reply }
     }
 }
 
 impl Route {
-    pub(super) fn method(&self) -> &'static MethodDescriptor {
-        &self.service.descriptor().methods[self.index]
+    /// The method that a call in these forms runs.
+    pub(super) fn method(&self, forms: Forms) -> &'static MethodDescriptor {
+        match self.which {
+            Which::Index(index) => &self.service.descriptor().methods[index],
+            Which::At(_) => open_method(forms.request, forms.reply),
+        }
+    }
+
+    /// Its index.
+    pub(super) fn index(&self, forms: Forms) -> usize {
+        match self.which {
+            Which::Index(index) => index,
+            Which::At(_) => open_index(forms.request, forms.reply),
+        }
+    }
+
+    /// The path, where the method does not say it.
+    pub(super) fn path(&self) -> Option<&Arc<str>> {
+        match &self.which {
+            Which::Index(_) => None,
+            Which::At(path) => Some(path),
+        }
     }
 }

@@ -155,7 +155,7 @@ impl Once {
             room = Some(self.sessions.0.gate.enter(len)?);
             Ok(new)
         };
-        let path = self.path(method);
+        let path = self.path(method, &request);
         let arrival = self.sessions.table().arrive(Instant::now(), this, path, begin);
         let waiting = match arrival {
             Arrival::Run { running, superseded } => {
@@ -185,8 +185,8 @@ impl Once {
     }
 
     /// What the method is called by, also where one service answers for many.
-    fn path(&self, method: usize) -> Cow<'static, str> {
-        match self.fallback_path() {
+    fn path(&self, method: usize, request: &Request<Body>) -> Cow<'static, str> {
+        match request.called_path() {
             Some(path) => Cow::Owned(path.to_string()),
             None => Cow::Borrowed(self.descriptor().methods[method].path),
         }
@@ -194,12 +194,8 @@ impl Once {
 }
 
 impl Service for Once {
-    fn descriptor(&self) -> &'static ServiceDescriptor {
+    fn descriptor(&self) -> &ServiceDescriptor {
         self.service.descriptor()
-    }
-
-    fn fallback_path(&self) -> Option<Arc<str>> {
-        self.service.fallback_path()
     }
 
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {

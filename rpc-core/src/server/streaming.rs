@@ -1,5 +1,6 @@
 //! A call that has streams, as its handler sees it: run it, read its requests, send its replies.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -8,48 +9,76 @@ use tokio::time::Instant;
 
 use super::connection::{Job, Peer};
 use super::handler::Handler;
+use super::router::Route;
 use crate::buf::Body;
-use crate::message::{CallId, Form, Head, Message};
-use crate::proto::server::Entry;
+use crate::message::{CallId, Form, Head, Message, ReplyForm};
+use crate::proto::server::{Entry, Forms};
 use crate::proto::stream::{Next, Over};
 use crate::request::{Origin, Received, Request, Response};
-use crate::service::{StreamInput, StreamOutput};
+use crate::service::{StreamInput, StreamOutput, wrong_output};
 use crate::status::{Executed, Status};
-use crate::streaming::{Fed, Messages, Outlet, WindowPost, feed, send};
+use crate::streaming::{Fed, Messages, One, Outlet, Single, WindowPost, feed, send};
 use crate::transport::{Connection, Flush};
 use crate::wire::metadata::Block;
 
 impl Peer {
     /// Runs a call that has streams, to the end of its replies.
     pub(super) async fn run_streaming(self: Arc<Self>, job: Job) {
-        let Job { call, route, deadline, body, metadata, slot } = job;
+        let Job { call, route, forms, deadline, body, metadata, slot } = job;
+        let method = route.method(forms);
+        let input = match (method.request, forms.request) {
+            (Form::Whole, Form::Whole) => StreamInput::Whole(body),
+            (Form::Stream, Form::Stream) => {
+                StreamInput::Stream(Box::new(Requests::new(&self, call)))
+            }
+            // Its caller does not know the method's form.
+            (Form::Stream, Form::Whole) => StreamInput::Stream(Box::new(One::new(body))),
+            (Form::Whole, Form::Stream) => match self.collect(call).await {
+                Some(body) => StreamInput::Whole(body),
+                None => return,
+            },
+        };
         if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;
         }
         if slot.is_some() {
             return self.answer(call, Err(no_slots_for_streams())).await;
         }
-        let input = match route.method().request {
-            Form::Whole => StreamInput::Whole(body),
-            Form::Stream => StreamInput::Stream(Box::new(Requests::new(&self, call))),
-        };
         let origin = Origin::Connection(Arc::clone(&self.origin));
-        let request = Request::received(input, Received { deadline, origin }, metadata);
-        let mut handler = Handler::enter_streaming(&*route.service, route.index, request, deadline);
-        let outcome = std::future::poll_fn(|cx| handler.poll(cx)).await;
-        drop(handler);
+        let mut request = Request::received(input, Received { deadline, origin }, metadata);
+        request.set_called_path(route.path().cloned());
+        let outcome = run_handler(&route, forms, request, deadline).await;
         let outcome = match outcome.map(Response::into_parts) {
-            Ok((StreamOutput::Whole(body), metadata)) => Ok(Response::with_block(body, metadata)),
-            Ok((StreamOutput::Stream(replies), metadata)) => {
+            Ok((StreamOutput::Whole(body), metadata)) if forms.reply != ReplyForm::Stream => {
+                self.intake.with_calls(|calls| calls.reply_whole(call));
+                Ok(Response::with_block(body, metadata))
+            }
+            Ok((StreamOutput::Stream(replies), metadata)) if forms.reply != ReplyForm::Whole => {
                 match self.reply_all(call, replies, metadata).await {
                     Some(outcome) => outcome,
                     None => return,
                 }
             }
+            Ok(_) => Err(wrong_output()),
             Err(status) => Err(status),
         };
         self.answer(call, outcome).await;
         self.let_go();
+    }
+
+    /// The only message of a stream of requests. `None` where it is not that, and the call has ended.
+    async fn collect(self: &Arc<Self>, call: CallId) -> Option<Body> {
+        let mut single = Single::new(Box::new(Requests::new(self, call)));
+        let not = match poll_fn(|cx| single.poll(cx)).await {
+            Ok(body) => return Some(body),
+            Err(not) => not,
+        };
+        let stopped = self.intake.with_calls(|calls| calls.stop(call))?;
+        let status = not.of_request().with_executed(stopped.executed);
+        // An ended connection has no one to answer.
+        let _sent = send(&*self.connection, self.refusal(call, &status), Flush::Batch).await;
+        self.let_go();
+        None
     }
 
     /// Sends the replies. What ends them; `None` if nobody waits for them any more.
@@ -81,6 +110,29 @@ impl Peer {
     pub(super) fn let_go(&self) {
         for mut streams in self.intake.with_calls(|calls| calls.take_over()) {
             streams.wakers().for_each(|waker| waker.wake());
+        }
+    }
+}
+
+/// Runs the handler of a call that has streams, although its method may have none.
+async fn run_handler(
+    route: &Route,
+    forms: Forms,
+    request: Request<StreamInput>,
+    deadline: Instant,
+) -> Result<Response<StreamOutput>, Status> {
+    let (service, index) = (&*route.service, route.index(forms));
+    match request.split() {
+        (request, StreamInput::Whole(body)) if !route.method(forms).has_streams() => {
+            let request = request.map(|()| body);
+            let mut handler = Handler::enter(service, index, request, deadline);
+            let reply = poll_fn(|cx| handler.poll(cx)).await?;
+            Ok(reply.map(StreamOutput::Whole))
+        }
+        (request, input) => {
+            let request = request.map(|()| input);
+            let mut handler = Handler::enter_streaming(service, index, request, deadline);
+            poll_fn(|cx| handler.poll(cx)).await
         }
     }
 }

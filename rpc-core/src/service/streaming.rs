@@ -1,5 +1,6 @@
 //! Calls of methods that have streams: decoding and encoding around a handler.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -25,6 +26,24 @@ pub enum StreamOutput {
     Whole(Body),
     /// The replies.
     Stream(Box<dyn Messages>),
+}
+
+impl fmt::Debug for StreamInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(body) => write!(f, "StreamInput({} bytes)", body.len()),
+            Self::Stream(_) => f.write_str("StreamInput(stream)"),
+        }
+    }
+}
+
+impl fmt::Debug for StreamOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(body) => write!(f, "StreamOutput({} bytes)", body.len()),
+            Self::Stream(_) => f.write_str("StreamOutput(stream)"),
+        }
+    }
 }
 
 /// A running handler of a method that has streams.

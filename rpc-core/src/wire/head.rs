@@ -9,7 +9,7 @@ use super::WireError;
 use super::header::HEADER_LEN;
 use super::header::{Flags, Header, Kind};
 use super::tlv::{MANDATORY, METHOD_PATH, SLOT, TLV_HEADER_LEN, Tlv, Tlvs, is_of_transport};
-use crate::message::{CallId, Form, GoAway, Head, MethodId, SessionId, SlotUse};
+use crate::message::{CallId, Form, GoAway, Head, MethodId, ReplyForm, SessionId, SlotUse};
 use crate::status::{Code, Executed};
 
 /// The call id of frames that are about no call.
@@ -32,8 +32,8 @@ pub const MAX_HEAD: usize = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + SLOT_TLV_LE
 /// The header of a message with this head; lengths of metadata and body are left zero.
 pub fn header(head: &Head) -> Header {
     match head {
-        Head::Request { call, method, timeout, form, path: _, slot: _ } => Header {
-            flags: form_flags(*form),
+        Head::Request { call, method, timeout, form, reply, path: _, slot: _ } => Header {
+            flags: form_flags(*form).with(reply_flags(*reply)),
             method: method.0,
             time_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
             tlv_len: tlv_len(head),
@@ -114,6 +114,7 @@ fn decode_with(header: &Header, known: Known<'_>) -> Result<Head, WireError> {
             path: known.path.map(|path| Cow::Owned(path.to_owned())),
             timeout: Duration::from_micros(header.time_us),
             form: form(header.flags),
+            reply: reply_form(header.flags),
             slot: known.slot.map(Box::new),
         },
         Kind::Response => Head::Response {
@@ -218,6 +219,25 @@ fn form_flags(form: Form) -> Flags {
 
 fn form(flags: Flags) -> Form {
     if flags.contains(Flags::STREAM) { Form::Stream } else { Form::Whole }
+}
+
+fn reply_flags(reply: ReplyForm) -> Flags {
+    match reply {
+        ReplyForm::Whole => Flags::default(),
+        ReplyForm::Stream => Flags::REPLIES,
+        ReplyForm::Either => Flags::ANY_FORM,
+    }
+}
+
+/// Who does not know the form expects none, whatever else is said.
+fn reply_form(flags: Flags) -> ReplyForm {
+    if flags.contains(Flags::ANY_FORM) {
+        ReplyForm::Either
+    } else if flags.contains(Flags::REPLIES) {
+        ReplyForm::Stream
+    } else {
+        ReplyForm::Whole
+    }
 }
 
 fn executed_flags(executed: Executed) -> Flags {

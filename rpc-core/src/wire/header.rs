@@ -108,6 +108,10 @@ impl Flags {
     pub const ABORTED: Self = Self(0x04);
     /// REQUEST: MESSAGEs bring the request. RESPONSE: the end of a stream, with the count of its messages.
     pub const STREAM: Self = Self(0x08);
+    /// REQUEST: the caller expects a stream of replies.
+    pub const REPLIES: Self = Self(0x10);
+    /// REQUEST: the caller does not know the method's form, and takes the reply in either.
+    pub const ANY_FORM: Self = Self(0x20);
     /// RESPONSE, CANCELLED: bits 6 and 7 hold `executed` (0 no, 1 maybe, 2 yes).
     pub const EXECUTED_SHIFT: u8 = 6;
 

@@ -11,7 +11,7 @@ use verbwire_core::service::{MethodDescriptor, ServiceDescriptor};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context;
-use verbwire_tests::fixture::{Fixture, Serving};
+use verbwire_tests::fixture::Fixture;
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::step::Act;
@@ -21,6 +21,17 @@ use verbwire_tests::service::Desk;
 use verbwire_tests::streams::{fed, items};
 
 use crate::streams::{next, scan, step, take};
+
+/// A case through a proxy.
+macro_rules! proxied {
+    ($function:ident) => {
+        Case {
+            topic: "proxied",
+            run: |fixture| Box::pin($function(fixture.proxied())),
+            ..case!($function)
+        }
+    };
+}
 
 pub(crate) const CASES: &[Case] = &[
     case!(empty_unary),
@@ -37,6 +48,24 @@ pub(crate) const CASES: &[Case] = &[
     case!(cancel_after_first_response),
     case!(timeout_on_sleeping_server),
     case!(concurrent_large_unary),
+];
+
+/// The same through a proxy that knows none of the methods.
+pub(crate) const PROXIED: &[Case] = &[
+    proxied!(empty_unary),
+    proxied!(large_unary),
+    proxied!(client_streaming),
+    proxied!(server_streaming),
+    proxied!(ping_pong),
+    proxied!(empty_stream),
+    proxied!(status_code_and_message),
+    proxied!(special_status_message),
+    proxied!(unimplemented_method).over_a_connection(),
+    proxied!(unimplemented_service).over_a_connection(),
+    proxied!(cancel_after_begin),
+    proxied!(cancel_after_first_response),
+    proxied!(timeout_on_sleeping_server),
+    proxied!(concurrent_large_unary),
 ];
 
 const REQUEST_SIZES: [usize; 4] = [27_182, 8, 1828, 45_904];
@@ -148,7 +177,7 @@ static UNKNOWN_SERVICE: ServiceDescriptor = ServiceDescriptor::new(
 /// Calls the two methods of `service`, which the server has not.
 async fn assert_not_served(fixture: Fixture, service: &'static ServiceDescriptor) {
     let builder = verbwire::Server::builder().add_service(ConformanceServer::new(Desk::default()));
-    let serving = Serving::start(builder, &fixture.target()).await;
+    let serving = fixture.serve(builder).await;
     let client = serving.client().await;
     let unknown = Client::new(client.channel().clone(), service);
     let refused = unknown.unary::<_, Blob>(0, Request::new(Blob::default())).await;

@@ -9,6 +9,7 @@ mod interceptors;
 mod interop;
 mod layers;
 mod metadata;
+mod open;
 mod overload;
 mod panics;
 mod peer_loss;
@@ -45,6 +46,8 @@ fn main() -> ExitCode {
         stream_ends::CASES,
         stream_layers::CASES,
         interop::CASES,
+        interop::PROXIED,
+        open::CASES,
     ];
     verbwire_tests::runner::main(&cases.concat())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use verbwire::interceptor::{Form, Interceptor, Next, Outcome, Payload, from_fn};
+use verbwire::interceptor::{Form, Interceptor, Next, Outcome, Payload, ReplyForm, from_fn};
 use verbwire::{Code, Executed, Request, Response, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
@@ -119,9 +119,10 @@ impl Interceptor for Watch {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
         let Self(name, notes) = self;
         let method = next.method();
-        let shape = [method.request, method.reply].map(|form| match form {
-            Form::Whole => "one",
-            Form::Stream => "many",
+        let shape = [method.request.into(), method.reply].map(|form| match form {
+            ReplyForm::Whole => "one",
+            ReplyForm::Stream => "many",
+            ReplyForm::Either => "either",
         });
         assert!(request.deadline().is_some());
         let is_stream = request.get_ref().is_stream();

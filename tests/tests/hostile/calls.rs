@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use verbwire::{Code, Executed};
-use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId};
+use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId, ReplyForm};
 use verbwire_core::wire::{Header, Kind};
 use verbwire_tests::fixture::{Fixture, Serving, offering};
 use verbwire_tests::island::Island;
@@ -37,6 +37,7 @@ fn numbered(slot: u32, method: u32, path: Option<&str>) -> Vec<u8> {
             path,
             timeout: PLENTY,
             form: Form::Whole,
+            reply: ReplyForm::Whole,
             slot: None,
         },
         b"",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use verbwire::codegen::prost::Message as _;
 use verbwire::{Code, Request};
-use verbwire_core::message::{CallId, Head};
+use verbwire_core::message::{CallId, Head, ReplyForm};
 use verbwire_tests::fixture::{Fixture, connect, endpoint};
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::{ScanRequest, Step};
@@ -76,7 +76,8 @@ async fn a_client_that_reads_no_replies_stops_their_streams(fixture: Fixture) {
     for slot in 0..MAX_CALLS {
         let endless = ScanRequest { count: u64::MAX, lens: vec![10_000], ..ScanRequest::default() };
         let path = "/conformance.Conformance/Scan";
-        peer.send(&raw::request(call(slot), path, PLENTY, &endless.encode_to_vec())).await;
+        let (reply, body) = (ReplyForm::Stream, endless.encode_to_vec());
+        peer.send(&raw::request_for(call(slot), path, PLENTY, reply, &body)).await;
         // No window stops them.
         let granted = Head::Window { call: call(slot), granted: u64::MAX };
         peer.send(&message(&granted, b"")).await;

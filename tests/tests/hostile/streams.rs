@@ -1,7 +1,7 @@
 //! Streams that keep to no rule, from either side.
 
 use verbwire::{Code, Executed};
-use verbwire_core::message::{CallId, Form, Head, MethodId};
+use verbwire_core::message::{CallId, Form, Head, MethodId, ReplyForm};
 use verbwire_core::wire::Kind;
 use verbwire_tests::fixture::{Fixture, connect, endpoint};
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
@@ -24,9 +24,8 @@ pub(crate) const COLLECT: &str = "/conformance.Conformance/Collect";
 /// A REQUEST whose request is a stream.
 pub(crate) fn open(id: CallId, path: &str) -> Vec<u8> {
     let (method, path) = (MethodId::NONE, Some(path.to_owned().into()));
-    let head =
-        Head::Request { call: id, method, path, timeout: PLENTY, form: Form::Stream, slot: None };
-    message(&head, b"")
+    let (timeout, form, reply) = (PLENTY, Form::Stream, ReplyForm::Whole);
+    message(&Head::Request { call: id, method, path, timeout, form, reply, slot: None }, b"")
 }
 
 fn item(id: CallId, number: u32, len: usize) -> Vec<u8> {

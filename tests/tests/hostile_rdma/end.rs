@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbwire_core::buf::Body;
-use verbwire_core::message::{CallId, Form, Head, Message, MethodId};
+use verbwire_core::message::{CallId, Form, Head, Message, MethodId, ReplyForm};
 use verbwire_core::transport::{
     Announced, Connection, Flush, Incoming, LocalSide, Outgoing, Placement, PlacementHook,
     SendError, SendHints,
@@ -54,6 +54,7 @@ pub(crate) fn request(slot: u32, body: impl Into<Body>) -> Message {
         // Longer than a case takes: a long body that comes later is thrown away.
         timeout: Duration::from_secs(3600),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     Message::with_body(head, body.into())

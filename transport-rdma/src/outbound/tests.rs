@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use verbwire_core::ErrorKind;
 use verbwire_core::buf::Body;
-use verbwire_core::message::{Form, GoAway, Head, Message, MethodId};
+use verbwire_core::message::{Form, GoAway, Head, Message, MethodId, ReplyForm};
 use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
 use verbwire_core::transport::{Announced, Incoming, Placement, PlacementHook, SendHints};
 use verbwire_core::wire::header::Flags;
@@ -81,6 +81,7 @@ fn request(slot: u32, len: usize) -> Message {
         path: None,
         timeout: Duration::from_secs(1),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     Message::with_body(head, Body::from(Bytes::from(vec![7; len])))

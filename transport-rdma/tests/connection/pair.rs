@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use verbwire_core::buf::Body;
 use verbwire_core::config::{Limits, Random};
-use verbwire_core::message::{CallId, Form, Head, Message, MethodId};
+use verbwire_core::message::{CallId, Form, Head, Message, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::{
     Announced, Connection, Flush, Incoming, Listener, LocalSide, Outgoing, Placement,
@@ -176,6 +176,7 @@ pub(crate) fn request(slot: u32, body: Bytes) -> Message {
         // Not before a test has ended: a body that comes later than that is thrown away.
         timeout: Duration::from_secs(3600),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     Message::with_body(head, Body::from(body))

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
 use verbwire_core::buf::Body;
 use verbwire_core::config::{Limits, Random};
-use verbwire_core::message::{CallId, Form, Head, Message, MethodId};
+use verbwire_core::message::{CallId, Form, Head, Message, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::{
     Announced, Connection, Flush, Incoming, Listener, LocalSide, Outgoing, Placement,
@@ -91,6 +91,7 @@ fn request(slot: u32, body: Bytes) -> Message {
         // Longer than a test takes: a long body that comes later is thrown away.
         timeout: Duration::from_secs(600),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     Message::with_body(head, Body::from(body))

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::borrow::Cow;
 use std::time::Duration;
 use verbwire_core::config::{Limits, Random};
-use verbwire_core::message::{Form, GoAway, Head, MethodId};
+use verbwire_core::message::{Form, GoAway, Head, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::{Announced, Outgoing, Placement, SendHints};
 use verbwire_core::wire::header::Flags;
@@ -98,6 +98,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
                         path: path.map(Cow::Owned),
                         timeout: Duration::from_micros(7),
                         form: Form::Whole,
+                        reply: ReplyForm::Whole,
                         slot: None,
                     },
                 };

@@ -4,7 +4,7 @@ use std::task::Wake;
 
 use bytes::Bytes;
 use verbwire_core::config::{Limits, Random};
-use verbwire_core::message::{Form, Head, MethodId};
+use verbwire_core::message::{Form, Head, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::SendHints;
 use verbwire_core::wire::HEADER_LEN;
@@ -32,6 +32,7 @@ fn request(slot: u32, len: usize) -> Outgoing {
         path: None,
         timeout: std::time::Duration::from_secs(1),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     Outgoing {

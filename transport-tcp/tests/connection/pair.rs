@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use verbwire_core::buf::Body;
 use verbwire_core::config::{Limits, Random};
-use verbwire_core::message::{CallId, Form, Head, Message, MethodId};
+use verbwire_core::message::{CallId, Form, Head, Message, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
 use verbwire_core::transport::{
     Announced, Connection, Flush, Incoming, Listener, LocalSide, Outgoing, Placement,
@@ -160,6 +160,7 @@ pub(crate) fn request(slot: u32, body: Bytes) -> Message {
         path: None,
         timeout: Duration::from_secs(1),
         form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     Message::with_body(head, Body::from(body))

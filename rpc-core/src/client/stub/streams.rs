@@ -15,7 +15,7 @@ use crate::client::remote::RemoteCall;
 use crate::client::streaming_call::{self, StreamingCall};
 use crate::codec::{Codec, Prost};
 use crate::interceptor::Payload;
-use crate::message::Form;
+use crate::message::ReplyForm;
 use crate::request::Request;
 use crate::service::{Service, StreamInput};
 use crate::status::Status;
@@ -97,7 +97,7 @@ impl Client {
     ) -> Call<Rep> {
         let started = match &self.channel.0 {
             Way::Link(link) => {
-                self.streaming(link, method, request, Form::Whole).map(call::Kind::Remote)
+                self.streaming(link, method, request, ReplyForm::Whole).map(call::Kind::Remote)
             }
             Way::InProcess(service) => self
                 .in_process_streaming(service, method, request)
@@ -121,7 +121,7 @@ impl Client {
     ) -> StreamingCall<Rep> {
         let started = match &self.channel.0 {
             Way::Link(link) => self
-                .streaming(link, method, request, Form::Stream)
+                .streaming(link, method, request, ReplyForm::Stream)
                 .map(streaming_call::Kind::Remote),
             Way::InProcess(service) => self
                 .in_process_streaming(service, method, request)
@@ -143,19 +143,12 @@ impl Client {
         link: &Arc<Link>,
         method: usize,
         request: Request<StreamInput>,
-        replies: Form,
+        replies: ReplyForm,
     ) -> Result<RemoteCall, Status> {
         let (mut options, input) = request.split();
         refuse_slot(&options, "a method that has streams")?;
-        let (body, requests) = match input {
-            StreamInput::Whole(body) => (body, None),
-            StreamInput::Stream(requests) => {
-                link.shared().check_streams()?;
-                (Body::new(), Some(requests))
-            }
-        };
-        let streams = Some(Box::new(NewStreams { requests, replies }));
-        let started = self.unsent(link, method, &mut options, body, streams);
+        let (body, streams) = sent_as(link, input, replies)?;
+        let started = self.unsent(link, method, &mut options, body, Some(streams));
         started.map_err(|status| status.with_peer(link.path().peer))
     }
 
@@ -165,13 +158,28 @@ impl Client {
         method: usize,
         request: Request<StreamInput>,
     ) -> Result<InProcessStreaming, Status> {
-        self.check_offered(service, method)?;
+        let target = self.target(service, method)?;
         let (mut options, input) = request.split();
         refuse_slot(&options, "a method that has streams")?;
         let deadline = options.due(IN_PROCESS_TIMEOUT);
-        let (service, metadata) = (Arc::clone(service), options.take_metadata());
-        Ok(InProcessStreaming::new(service, method, input, metadata, deadline))
+        Ok(InProcessStreaming::new(target, input, options.take_metadata(), deadline))
     }
+}
+
+/// What of a request goes with its REQUEST, and what behind it.
+pub(in crate::client) fn sent_as(
+    link: &Link,
+    input: StreamInput,
+    replies: ReplyForm,
+) -> Result<(Body, Box<NewStreams>), Status> {
+    let (body, requests) = match input {
+        StreamInput::Whole(body) => (body, None),
+        StreamInput::Stream(requests) => {
+            link.shared().check_streams()?;
+            (Body::new(), Some(requests))
+        }
+    };
+    Ok((body, Box::new(NewStreams { requests, replies, path: None })))
 }
 
 fn encode_all<S>(requests: S) -> StreamInput

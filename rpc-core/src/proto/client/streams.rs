@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use super::{Begun, Cancel, ClientCalls, Delivered, Outcome, State};
 use crate::buf::Body;
 use crate::error::{Error, ErrorKind};
-use crate::message::{CallId, MethodId};
+use crate::message::{CallId, MethodId, ReplyForm};
 use crate::proto::stream::{CallStreams, Next, Over, Taken, Violation};
+use crate::request::Response;
 use crate::status::{Executed, Status};
 use crate::wire::metadata::Block;
 
@@ -24,10 +25,21 @@ pub enum Reply {
     End(Option<Box<Block>>),
 }
 
+/// How a reply begins that may have either form.
+#[derive(Debug)]
+pub enum ReplyBegun {
+    /// It is one message. The call is taken with it.
+    Whole(Response<Body>),
+    /// It is a stream, and what was said with its beginning.
+    Stream(Option<Box<Block>>),
+}
+
 /// What a caller knows of the streams of a call.
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) streams: CallStreams,
+    /// In what form the reply may still come.
+    reply: ReplyForm,
     /// Whether HEADERS has come.
     begun: bool,
     /// The metadata that came with it, until it is taken.
@@ -48,10 +60,11 @@ impl ClientCalls {
         deadline: Instant,
         waker: Waker,
         streams: CallStreams,
+        reply: ReplyForm,
     ) -> Result<Begun, Status> {
         let begun = self.begin(method, deadline, waker)?;
         if let Some(caller) = self.calls.find(begun.call) {
-            let streams = Streams { streams, begun: false, metadata: None, outcome: None };
+            let streams = Streams { streams, reply, begun: false, metadata: None, outcome: None };
             caller.streams = Some(Box::new(streams));
         }
         Ok(begun)
@@ -97,6 +110,28 @@ impl ClientCalls {
                 _ => unreachable!("looked at above"),
             },
             _ => Poll::Ready(Ok(None)),
+        }
+    }
+
+    /// As [`poll_headers`](Self::poll_headers), of a call whose reply may be one message: then that.
+    ///
+    /// # Panics
+    ///
+    /// If the call has been taken already.
+    pub(crate) fn poll_reply(
+        &mut self,
+        call: CallId,
+        waker: &Waker,
+    ) -> Poll<Result<ReplyBegun, Status>> {
+        let caller = self.calls.find(call).expect("a call is polled until it has ended");
+        let is_whole = caller.streams.as_ref().is_some_and(|one| one.reply == ReplyForm::Whole);
+        match caller.state {
+            State::Done(Ok(_)) if is_whole => {}
+            _ => return self.poll_headers(call, waker).map_ok(ReplyBegun::Stream),
+        }
+        match self.calls.remove(call).map(|gone| gone.state) {
+            Some(State::Done(outcome)) => Poll::Ready(outcome.map(ReplyBegun::Whole)),
+            _ => unreachable!("looked at above"),
         }
     }
 
@@ -162,6 +197,7 @@ impl ClientCalls {
                 if std::mem::replace(&mut streams.begun, true) {
                     return Err(misuse(call, "the replies began twice"));
                 }
+                streams.reply = ReplyForm::Stream;
                 streams.metadata = metadata;
                 Ok(Delivered { others: streams.streams.wakers().collect(), ..Delivered::default() })
             }
@@ -222,6 +258,7 @@ impl ClientCalls {
                 if streams.outcome.is_some() {
                     return Err(misuse(call, "it was answered twice"));
                 }
+                streams.reply = ReplyForm::Stream;
                 streams.streams.end_outgoing();
                 let reader = streams.streams.handle_end(messages).map_err(broken(call))?;
                 let others = streams.streams.wakers().chain(reader).collect();
@@ -231,6 +268,10 @@ impl ClientCalls {
                 }
                 streams.outcome = Some(outcome);
                 return Ok(Delivered { others, ..Delivered::default() });
+            }
+            (Some(streams), None) if streams.reply == ReplyForm::Either => {
+                streams.reply = ReplyForm::Whole;
+                outcome
             }
             (Some(_), None) => outcome.and_then(|_reply| Err(missing_stream(executed))),
             (None, None) => outcome,

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::message::GoAway;
+use crate::message::{Form, GoAway, ReplyForm};
+use crate::proto::stream::{CallStreams, RecvStream};
 
 #[derive(Default)]
 struct Counter(AtomicUsize);
@@ -251,10 +252,48 @@ fn messages_that_only_clients_send_are_violations() {
         method: MethodId(1),
         path: None,
         timeout: Duration::from_secs(1),
-        form: crate::message::Form::Whole,
+        form: Form::Whole,
+        reply: ReplyForm::Whole,
         slot: None,
     };
     assert!(calls.handle_message(Message::bare(head)).is_err());
+}
+
+fn begin_any(calls: &mut ClientCalls) -> CallId {
+    let streams = CallStreams::new(None, Some(RecvStream::new(1000)));
+    let begun = calls.begin_streaming(MethodId(1), later(), noop(), streams, ReplyForm::Either);
+    begun.expect("open").call
+}
+
+#[test]
+fn a_reply_of_either_form_is_what_comes() {
+    let mut calls = ClientCalls::default();
+    let [whole, stream, empty, failed] = std::array::from_fn(|_| begin_any(&mut calls));
+    assert!(calls.poll_reply(whole, Waker::noop()).is_pending());
+    calls.handle_message(reply(whole)).expect("valid");
+    let Poll::Ready(Ok(ReplyBegun::Whole(found))) = calls.poll_reply(whole, Waker::noop()) else {
+        panic!("one message");
+    };
+    assert_eq!(found.into_inner().into_bytes(), "reply");
+    calls.handle_message(Message::bare(Head::Headers { call: stream })).expect("valid");
+    let begun = calls.poll_reply(stream, Waker::noop());
+    assert!(matches!(begun, Poll::Ready(Ok(ReplyBegun::Stream(None)))), "{begun:?}");
+    // It has begun as a stream, and ends as none.
+    calls.handle_message(reply(stream)).expect("valid");
+    let Poll::Ready(Err(status)) = calls.poll_message(stream, Waker::noop()) else {
+        panic!("a status");
+    };
+    assert_eq!(status.code(), Code::Internal, "{status}");
+    let (code, executed, messages) = (Code::Ok, Executed::Yes, Some(0));
+    let end = Head::Response { call: empty, code, executed, messages };
+    calls.handle_message(Message::bare(end)).expect("valid");
+    let begun = calls.poll_reply(empty, Waker::noop());
+    assert!(matches!(begun, Poll::Ready(Ok(ReplyBegun::Stream(None)))), "{begun:?}");
+    calls.handle_message(failure(failed)).expect("valid");
+    let Poll::Ready(Err(status)) = calls.poll_reply(failed, Waker::noop()) else {
+        panic!("a status");
+    };
+    assert_eq!(status.code(), Code::NotFound);
 }
 
 /// What may happen to one of a handful of calls, in any order.

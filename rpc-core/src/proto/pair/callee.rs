@@ -4,14 +4,16 @@ use std::task::{Poll, Waker};
 
 use super::task::{Task, Waiting};
 use super::{PATHS, Pair, SHAPES, arrive, body, key, pick};
-use crate::message::{Form, Head, Message};
-use crate::proto::server::{Announcement, Answer, Entry, Shape};
+use crate::message::{CallId, Form, Head, Message, ReplyForm};
+use crate::proto::server::{Announcement, Answer, Entry, Forms, Refusal, Shape};
 use crate::status::{Code, Executed};
 
 /// The same at the other side.
 #[derive(Debug)]
 pub(super) struct Callee {
-    pub(super) shape: Shape,
+    pub(super) forms: Forms,
+    /// Messages that were taken of a stream that has to be one, until it has ended.
+    pub(super) collecting: Option<usize>,
     pub(super) entered: bool,
     pub(super) begun: bool,
     pub(super) reads: bool,
@@ -24,27 +26,44 @@ impl Pair {
     pub(super) fn arrive_at_server(&mut self, number: usize) {
         let Some(Message { head, body, .. }) = arrive(&mut self.to_server, number) else { return };
         let woken = match head {
-            Head::Request { call, method, path, timeout, form, slot: _ } => {
-                let request = Announcement { call, method, path: path.as_deref(), form };
+            Head::Request { call, method, path, timeout, form, reply, slot: _ } => {
+                let request = Announcement { call, method, path: path.as_deref(), form, reply };
                 let shape = |path: &str| {
                     let number = PATHS.iter().position(|known| *known == path)?;
                     Some(SHAPES[number])
                 };
-                let admitted = self.server.admit(self.now, request, timeout, shape);
-                if let Ok(admitted) = admitted {
-                    let callee = Callee {
-                        shape: admitted.route,
-                        entered: false,
-                        begun: false,
-                        reads: true,
-                        feeder: Task::default(),
-                        reader: Task::default(),
-                        waiting: Waiting::default(),
-                    };
-                    let superseded = admitted.superseded.into_iter();
-                    superseded.for_each(|call| drop(self.callees.remove(&key(call))));
-                    assert_eq!(self.server.attach(call, call), None, "it was just admitted");
-                    self.callees.insert(key(call), callee);
+                match self.server.admit(self.now, request, timeout, shape) {
+                    Ok(admitted) => {
+                        let Forms { request, .. } = admitted.forms;
+                        let takes = match admitted.route {
+                            Shape::Known { request, .. } => request,
+                            Shape::Open => request,
+                        };
+                        let collects = (takes, request) == (Form::Whole, Form::Stream);
+                        let callee = Callee {
+                            forms: admitted.forms,
+                            collecting: collects.then_some(0),
+                            entered: false,
+                            begun: false,
+                            reads: true,
+                            feeder: Task::default(),
+                            reader: Task::default(),
+                            waiting: Waiting::default(),
+                        };
+                        let superseded = admitted.superseded.into_iter();
+                        superseded.for_each(|call| drop(self.callees.remove(&key(call))));
+                        assert_eq!(self.server.attach(call, call), None, "it was just admitted");
+                        self.callees.insert(key(call), callee);
+                    }
+                    Err(Refusal::Answer(status)) => {
+                        if form == Form::Stream {
+                            let superseded = self.server.handle_refused(call).into_iter();
+                            superseded.for_each(|call| drop(self.callees.remove(&key(call))));
+                        }
+                        self.refuse(call, status.executed());
+                    }
+                    Err(Refusal::Late) => {}
+                    Err(Refusal::Violation(words)) => unreachable!("{words}"),
                 }
                 None
             }
@@ -74,7 +93,7 @@ impl Pair {
     pub(super) fn enter(&mut self, number: usize) {
         let Some(call) = pick(&self.callees, number) else { return };
         let callee = self.callees.get_mut(&key(call)).expect("picked");
-        if callee.entered {
+        if callee.entered || callee.collecting.is_some() {
             return;
         }
         match self.server.enter(self.now, call) {
@@ -87,7 +106,7 @@ impl Pair {
         let Some(call) = pick(&self.callees, number) else { return };
         let (server, callee) =
             (&mut self.server, self.callees.get_mut(&key(call)).expect("picked"));
-        if !callee.entered || callee.shape.reply == Form::Whole {
+        if !callee.entered || callee.forms.reply == ReplyForm::Whole {
             return;
         }
         if !std::mem::replace(&mut callee.begun, true) {
@@ -103,16 +122,37 @@ impl Pair {
         let Some(call) = pick(&self.callees, number) else { return };
         let (server, callee) =
             (&mut self.server, self.callees.get_mut(&key(call)).expect("picked"));
-        if !callee.entered || !callee.reads || callee.shape.request == Form::Whole {
+        let takes = callee.entered || callee.collecting.is_some();
+        if !takes || !callee.reads || callee.forms.request == Form::Whole {
             return;
         }
-        if let Poll::Ready(Some(Ok(taken))) =
-            callee.reader.poll(|waker| server.poll_message(call, waker))
-        {
-            callee.waiting.taken(taken.message.len());
-            let window = |granted| Message::bare(Head::Window { call, granted });
-            self.to_client.extend(taken.granted.map(window));
+        match callee.reader.poll(|waker| server.poll_message(call, waker)) {
+            Poll::Ready(Some(Ok(taken))) => {
+                callee.waiting.taken(taken.message.len());
+                let window = |granted| Message::bare(Head::Window { call, granted });
+                self.to_client.extend(taken.granted.map(window));
+                callee.collecting = callee.collecting.map(|count| count + 1);
+                if callee.collecting == Some(2) {
+                    self.not_collected(call);
+                }
+            }
+            Poll::Ready(None) if callee.collecting == Some(1) => callee.collecting = None,
+            Poll::Ready(None) if callee.collecting.is_some() => self.not_collected(call),
+            _ => {}
         }
+    }
+
+    /// A stream that was to be one message is none, or more.
+    fn not_collected(&mut self, call: CallId) {
+        self.callees.remove(&key(call));
+        let stopped = self.server.stop(call).expect("it runs");
+        assert_eq!(stopped.executed, Executed::No);
+        self.refuse(call, Executed::No);
+    }
+
+    fn refuse(&mut self, call: CallId, executed: Executed) {
+        let head = Head::Response { call, code: Code::Unimplemented, executed, messages: None };
+        self.to_client.push(Message::bare(head));
     }
 
     pub(super) fn returns(&mut self, number: usize, is_ok: bool) {
@@ -122,7 +162,10 @@ impl Pair {
             return;
         }
         // A handler that returns a stream says so before it ends; one that fails need not have.
-        let is_ok = is_ok && (callee.begun || callee.shape.reply == Form::Whole);
+        let is_ok = is_ok && (callee.begun || callee.forms.reply != ReplyForm::Stream);
+        if is_ok && !callee.begun {
+            self.server.reply_whole(call);
+        }
         self.callees.remove(&key(call));
         if let Answer::Send { messages, .. } = self.server.handle_returned(call) {
             let code = if is_ok { Code::Ok } else { Code::NotFound };

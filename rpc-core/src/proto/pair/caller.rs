@@ -5,16 +5,16 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::task::{Task, Waiting};
-use super::{PATHS, Pair, SHAPES, WINDOW, arrive, body, key, pick};
-use crate::message::{CallId, Form, Head, Message, MethodId};
-use crate::proto::client::{Delivered, Reply, Slot};
-use crate::proto::server::Shape;
+use super::{FORMS, PATHS, Pair, WINDOW, arrive, body, key, pick};
+use crate::message::{CallId, Form, Head, Message, MethodId, ReplyForm};
+use crate::proto::client::{Delivered, Reply, ReplyBegun, Slot};
+use crate::proto::server::Forms;
 use crate::proto::stream::{CallStreams, Over, RecvStream, SendStream};
 
 /// A call at the side that makes it.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) shape: Shape,
+    pub(super) forms: Forms,
     /// Whether the replies have begun.
     pub(super) begun: bool,
     pub(super) feeder: Task,
@@ -23,38 +23,39 @@ pub(super) struct Caller {
 }
 
 impl Pair {
-    pub(super) fn begin(&mut self, number: usize, timeout: Duration) {
+    pub(super) fn begin(&mut self, number: usize, forms: Forms, timeout: Duration) {
         if self.free == 0 {
             return;
         }
-        let shape = SHAPES[number];
         let caller = Caller {
-            shape,
+            forms,
             begun: false,
             feeder: Task::default(),
             reader: Task::default(),
             waiting: Waiting::default(),
         };
         let (method, deadline) =
-            (MethodId(u32::try_from(number).expect("four") + 1), self.now + timeout);
+            (MethodId(u32::try_from(number).expect("five") + 1), self.now + timeout);
         let waker = Waker::from(Arc::clone(&caller.reader.woken));
-        let begun = if number == 0 {
+        let begun = if forms == FORMS[0] {
             self.client.begin(method, deadline, waker)
         } else {
-            let outgoing = (shape.request == Form::Stream).then(|| SendStream::new(WINDOW));
-            let incoming = (shape.reply == Form::Stream).then(|| RecvStream::new(WINDOW));
+            let outgoing = (forms.request == Form::Stream).then(|| SendStream::new(WINDOW));
+            let incoming = (forms.reply != ReplyForm::Whole).then(|| RecvStream::new(WINDOW));
             let streams = CallStreams::new(outgoing, incoming);
-            self.client.begin_streaming(method, deadline, waker, streams)
+            self.client.begin_streaming(method, deadline, waker, streams, forms.reply)
         };
         let call = begun.expect("the connection is open").call;
         self.free -= 1;
-        let (path, form) = (Some(PATHS[number].into()), shape.request);
+        let Forms { request: form, reply } = forms;
+        let path = Some(PATHS[number].into());
         self.to_server.push(Message::bare(Head::Request {
             call,
             method,
             path,
             timeout,
             form,
+            reply,
             slot: None,
         }));
         self.callers.insert(key(call), caller);
@@ -83,16 +84,20 @@ impl Pair {
         let Some(call) = pick(&self.callers, number) else { return };
         let (client, caller) =
             (&mut self.client, self.callers.get_mut(&key(call)).expect("picked"));
-        if caller.shape.reply == Form::Whole {
+        if caller.forms.reply == ReplyForm::Whole {
             if caller.reader.poll(|waker| client.poll_outcome(call, waker)).is_ready() {
                 self.ended(call);
             }
             return;
         }
         if !caller.begun {
-            match caller.reader.poll(|waker| client.poll_headers(call, waker)) {
+            match caller.reader.poll(|waker| client.poll_reply(call, waker)) {
                 Poll::Pending => return,
-                Poll::Ready(Ok(_)) => caller.begun = true,
+                Poll::Ready(Ok(ReplyBegun::Stream(_))) => caller.begun = true,
+                Poll::Ready(Ok(ReplyBegun::Whole(_))) => {
+                    assert_eq!(caller.forms.reply, ReplyForm::Either, "it expects a stream");
+                    return self.ended(call);
+                }
                 Poll::Ready(Err(_)) => return self.ended(call),
             }
         }
@@ -124,7 +129,7 @@ impl Pair {
         self.free += u32::from(self.client.abandon(call) == Slot::Freed);
         let mut caller = self.callers.remove(&key(call)).expect("picked");
         streams.and_then(|mut streams| streams.take_feeder()).into_iter().for_each(Waker::wake);
-        if caller.shape.request == Form::Stream {
+        if caller.forms.request == Form::Stream {
             let over = caller.feeder.poll(|waker| self.client.poll_window(call, waker));
             assert_eq!(over, Poll::Ready(Err(Over)));
         }

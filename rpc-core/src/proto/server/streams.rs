@@ -2,19 +2,33 @@
 
 use std::task::{Poll, Waker};
 
-use super::{ServerCalls, Slot, State, Streaming, deadline, is_older};
+use super::{Announcement, ServerCalls, Slot, State, Streaming, deadline, is_older};
 use crate::buf::Body;
-use crate::message::{CallId, Form};
+use crate::message::{CallId, Form, ReplyForm};
 use crate::proto::stream::{CallStreams, Next, Over, RecvStream, SendStream, StreamWindows, Taken};
 use crate::status::{Executed, Status};
 
 /// In what forms a method takes its request and gives its reply.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shape {
-    /// The request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// In these, whatever form a caller uses who does not know them.
+    Known {
+        /// The request.
+        request: Form,
+        /// The reply.
+        reply: Form,
+    },
+    /// In those that it is called with.
+    Open,
+}
+
+/// In what forms a call has its request and its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forms {
+    /// The request, as it comes: not always that of the method.
     pub request: Form,
-    /// The reply.
-    pub reply: Form,
+    /// The reply, as it may be given.
+    pub reply: ReplyForm,
 }
 
 /// What becomes of a long message that is announced.
@@ -26,30 +40,61 @@ pub enum Wanted {
     No,
 }
 
-impl Shape {
-    /// The streams of a call of this shape, if it has any.
+impl Forms {
+    /// The streams of a call in these forms, if it has any.
     pub(super) fn streams(self, windows: StreamWindows) -> Option<Box<CallStreams>> {
-        let outgoing = (self.reply == Form::Stream).then(|| SendStream::new(windows.peer));
+        let outgoing = (self.reply != ReplyForm::Whole).then(|| SendStream::new(windows.peer));
         let incoming = (self.request == Form::Stream).then(|| RecvStream::new(windows.local));
         if outgoing.is_none() && incoming.is_none() {
             return None;
         }
         Some(Box::new(CallStreams::new(outgoing, incoming)))
     }
+}
 
-    /// Why a request of this form cannot be run, if it cannot.
-    pub(super) fn refuses(self, request: Form, windows: StreamWindows) -> Option<Status> {
-        let words = match (self.request, request) {
-            (Form::Whole, Form::Stream) => "takes one request, and the client sends a stream",
-            (Form::Stream, Form::Whole) => "takes a stream of requests, and the client sends one",
-            _ if self.reply == Form::Stream && windows.peer == 0 => {
-                "answers with a stream, which the client does not take"
-            }
-            _ => return None,
+impl Shape {
+    /// In what forms a request runs; why not, if it cannot.
+    pub(super) fn forms(
+        self,
+        called: Announcement<'_>,
+        windows: StreamWindows,
+    ) -> Result<Forms, Status> {
+        let mismatch = |words: &str| {
+            let message = format!("the method {words}; do both sides use the same .proto?");
+            Err(Status::unimplemented(message))
         };
-        Some(Status::unimplemented(format!(
-            "the method {words}; do both sides use the same .proto?"
-        )))
+        let reply = match self {
+            Self::Known { request, reply } => {
+                match (request, called.form, called.reply) {
+                    (_, _, ReplyForm::Either) => {}
+                    (Form::Whole, Form::Stream, _) => {
+                        return mismatch("takes one request, and the client sends a stream");
+                    }
+                    (Form::Stream, Form::Whole, _) => {
+                        return mismatch("takes a stream of requests, and the client sends one");
+                    }
+                    (_, _, expected) if expected != reply.into() => {
+                        return mismatch(match reply {
+                            Form::Whole => "gives one reply, and the client expects a stream",
+                            Form::Stream => {
+                                "answers with a stream, and the client expects one reply"
+                            }
+                        });
+                    }
+                    _ => {}
+                }
+                reply.into()
+            }
+            Self::Open => called.reply,
+        };
+        let reply = match reply {
+            ReplyForm::Stream if windows.peer == 0 => {
+                return mismatch("answers with a stream, which the client does not take");
+            }
+            ReplyForm::Either if windows.peer == 0 => ReplyForm::Whole,
+            reply => reply,
+        };
+        Ok(Forms { request: called.form, reply })
     }
 }
 
@@ -143,6 +188,11 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
     /// The number of the next reply, if the call goes on, and whether one may follow at once.
     pub fn number(&mut self, call: CallId, len: usize) -> Option<(u32, Next)> {
         self.streams(call)?.number(len)
+    }
+
+    /// The handler gives one reply, where it could have given a stream.
+    pub fn reply_whole(&mut self, call: CallId) {
+        self.streams(call).and_then(CallStreams::end_outgoing);
     }
 
     /// The streams of calls that have ended. They are dropped, and who waits on them woken, without the lock.

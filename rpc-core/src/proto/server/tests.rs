@@ -13,7 +13,8 @@ impl Streaming for &'static str {
     /// What the name of the route says.
     fn shape(&self) -> Shape {
         let form = |is_stream| if is_stream { Form::Stream } else { Form::Whole };
-        Shape { request: form(self.contains("upload")), reply: form(self.contains("scan")) }
+        let (request, reply) = (form(self.contains("upload")), form(self.contains("scan")));
+        if *self == "open" { Shape::Open } else { Shape::Known { request, reply } }
     }
 }
 
@@ -26,7 +27,8 @@ fn resolve(path: &str) -> Option<&'static str> {
 }
 
 fn request(call: CallId) -> Announcement<'static> {
-    Announcement { call, method: MethodId(1), path: Some("/a.A/M"), form: Form::Whole }
+    let (form, reply) = (Form::Whole, ReplyForm::Whole);
+    Announcement { call, method: MethodId(1), path: Some("/a.A/M"), form, reply }
 }
 
 fn admit(calls: &mut Calls, call: CallId) -> Result<Admitted<&'static str, u32>, Refusal> {
@@ -68,7 +70,7 @@ fn a_method_number_is_learned_with_its_path_and_kept() {
         call: id(1, 0),
         method: MethodId(method),
         path: None,
-        form: Form::Whole,
+        ..request(id(1, 0))
     };
     let minute = Duration::from_secs(60);
     let admitted = calls.admit(Instant::now(), by_number(1), minute, |_| None);
@@ -97,8 +99,7 @@ fn a_request_without_number_carries_its_path() {
 fn an_unknown_path_is_unimplemented_also_by_its_number() {
     let mut calls = calls();
     for (generation, path) in [(0, Some("/a.A/None")), (1, None)] {
-        let request =
-            Announcement { call: id(0, generation), method: MethodId(3), path, form: Form::Whole };
+        let request = Announcement { method: MethodId(3), path, ..request(id(0, generation)) };
         let status = answer(calls.admit(Instant::now(), request, Duration::from_secs(1), resolve));
         assert_eq!((status.code(), status.executed()), (Code::Unimplemented, Executed::No));
         assert!(status.message().contains("/a.A/None"), "{status}");
@@ -228,4 +229,58 @@ fn the_end_of_the_connection_takes_every_handle() {
     calls.enter(Instant::now(), id(0, 0));
     calls.handle_returned(id(0, 0));
     assert_eq!(calls.take_handles(), [0, 1]);
+}
+
+/// In what forms a call of `route` runs that comes in these, at a client with this window.
+fn forms(route: &'static str, form: Form, reply: ReplyForm, window: u32) -> Result<Forms, Refusal> {
+    let windows = StreamWindows { local: 1000, peer: window };
+    let mut calls = Calls::new(4, 8, windows);
+    let request = Announcement { form, reply, ..request(id(0, 0)) };
+    let minute = Duration::from_secs(60);
+    calls.admit(Instant::now(), request, minute, |_| Some(route)).map(|admitted| admitted.forms)
+}
+
+#[test]
+fn a_call_in_another_form_than_its_methods_is_unimplemented_unless_its_caller_does_not_know_it() {
+    const FORMS: [Form; 2] = [Form::Whole, Form::Stream];
+    for (route, shape) in [
+        ("route", [Form::Whole, Form::Whole]),
+        ("upload", [Form::Stream, Form::Whole]),
+        ("scan", [Form::Whole, Form::Stream]),
+        ("upload scan", [Form::Stream, Form::Stream]),
+    ] {
+        for form in FORMS {
+            for reply in FORMS {
+                let found = forms(route, form, reply.into(), 1000);
+                if [form, reply] == shape {
+                    let as_called = Forms { request: form, reply: reply.into() };
+                    assert_eq!(found.expect("its form"), as_called);
+                } else {
+                    assert_eq!(answer(found).code(), Code::Unimplemented, "{route}");
+                }
+            }
+            let open = forms(route, form, ReplyForm::Either, 1000).expect("in any form");
+            assert_eq!(open, Forms { request: form, reply: shape[1].into() }, "{route}");
+        }
+    }
+}
+
+#[test]
+fn an_open_method_answers_as_its_caller_takes_it() {
+    for form in [Form::Whole, Form::Stream] {
+        for reply in [ReplyForm::Whole, ReplyForm::Stream, ReplyForm::Either] {
+            let found = forms("open", form, reply, 1000).expect("in any form");
+            assert_eq!(found, Forms { request: form, reply });
+        }
+    }
+}
+
+#[test]
+fn a_client_without_a_window_is_given_no_streams() {
+    let none = |route, reply| forms(route, Form::Whole, reply, 0);
+    assert_eq!(answer(none("scan", ReplyForm::Stream)).code(), Code::Unimplemented);
+    assert_eq!(answer(none("scan", ReplyForm::Either)).code(), Code::Unimplemented);
+    assert_eq!(answer(none("open", ReplyForm::Stream)).code(), Code::Unimplemented);
+    let whole = none("open", ReplyForm::Either).expect("as one message");
+    assert_eq!(whole.reply, ReplyForm::Whole);
 }

@@ -22,7 +22,6 @@ static DESCRIPTOR: ServiceDescriptor =
 struct Hangs {
     entered: Arc<AtomicUsize>,
     dropped: Arc<AtomicUsize>,
-    path: Option<Arc<str>>,
 }
 
 struct CountsDrop(Arc<AtomicUsize>);
@@ -36,10 +35,6 @@ impl Drop for CountsDrop {
 impl Service for Hangs {
     fn descriptor(&self) -> &'static ServiceDescriptor {
         &DESCRIPTOR
-    }
-
-    fn fallback_path(&self) -> Option<Arc<str>> {
-        self.path.clone()
     }
 
     fn call(&self, _: usize, _: Request<Body>) -> HandlerFuture {
@@ -72,9 +67,21 @@ impl Server {
 
     /// A call of `len` bytes with an hour's deadline.
     fn call(&self, service: &dyn Service, slot: u32, sequence: u64, len: usize) -> HandlerFuture {
+        self.call_at(service, None, (slot, sequence), len)
+    }
+
+    /// The same where the service answers for this path, besides others.
+    fn call_at(
+        &self,
+        service: &dyn Service,
+        path: Option<&str>,
+        (slot, sequence): (u32, u64),
+        len: usize,
+    ) -> HandlerFuture {
         let received = Received { deadline: Instant::now() + HOUR, origin: Origin::InProcess };
         let mut request =
             Request::received(Body::from(bytes::Bytes::from(vec![0; len])), received, None);
+        request.set_called_path(path.map(Arc::from));
         request.set_slot(SlotUse { session: self.session, slot, sequence });
         service.call(0, request)
     }
@@ -160,13 +167,14 @@ async fn what_runs_in_all_sessions_is_bounded_though_nobody_waits_for_it() {
 #[tokio::test(start_paused = true)]
 async fn a_repeat_of_another_method_is_refused_where_a_fallback_answers_for_both() {
     let server = Server::new(SessionLimits::default());
-    let at = |path: &str| server.once(Hangs { path: Some(path.into()), ..Hangs::default() });
-    waits(&mut server.call(&at("/b.B/B"), 0, 1, 0), Duration::from_millis(1)).await;
-    let outcome = server.call(&at("/c.C/C"), 0, 1, 0).await;
+    let once = server.once(Hangs::default());
+    let at = |path| server.call_at(&once, Some(path), (0, 1), 0);
+    waits(&mut at("/b.B/B"), Duration::from_millis(1)).await;
+    let outcome = at("/c.C/C").await;
     let (code, _, message) = refused(&outcome);
     assert_eq!(code, Code::InvalidArgument);
     assert!(message.contains("as /c.C/C"), "{message}");
-    waits(&mut server.call(&at("/b.B/B"), 0, 1, 0), Duration::from_millis(1)).await;
+    waits(&mut at("/b.B/B"), Duration::from_millis(1)).await;
 }
 
 /// Its first call blocks its thread, and goes on to hang; the others return.

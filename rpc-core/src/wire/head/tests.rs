@@ -15,19 +15,21 @@ fn heads() -> impl Strategy<Value = Head> {
     let executed = prop::sample::select(vec![Executed::No, Executed::Maybe, Executed::Yes]);
     let code = prop::sample::select(Code::ALL.to_vec());
     let form = prop::sample::select(vec![Form::Whole, Form::Stream]);
+    let reply = prop::sample::select(vec![ReplyForm::Whole, ReplyForm::Stream, ReplyForm::Either]);
     let path = prop::option::of("/[a-z.]{0,40}/[A-Z]{1,9}");
     let slot = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(id, slot, sequence)| {
         Box::new(SlotUse { session: SessionId(id), slot, sequence })
     });
     let slot = prop::option::of(slot);
     prop_oneof![
-        (call.clone(), any::<u32>(), path, any::<u64>(), form, slot).prop_map(
-            |(call, method, path, time_us, form, slot)| Head::Request {
+        (call.clone(), any::<u32>(), path, any::<u64>(), (form, reply), slot).prop_map(
+            |(call, method, path, time_us, (form, reply), slot)| Head::Request {
                 call,
                 method: MethodId(method),
                 path: path.map(Cow::Owned),
                 timeout: Duration::from_micros(time_us),
                 form,
+                reply,
                 slot,
             }
         ),
