@@ -1,6 +1,7 @@
 //! A running handler, with its panics caught.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use crate::streaming::{Guarded, Messages, panic_message};
 /// A panic ends this call with `Internal` and nothing else: the handler's future is not polled again, and
 /// what it shares with other calls is the service's own business (a poisoned lock, for example).
 pub(crate) struct Handler<T = Body> {
-    path: &'static str,
+    path: Cow<'static, str>,
     scope: Scope,
     entered: Result<Returning<T>, Option<Status>>,
 }
@@ -37,7 +38,8 @@ impl Handler {
         request: Request<Body>,
         deadline: Instant,
     ) -> Self {
-        Self::guard(path_of(service, method), deadline, || service.call(method, request))
+        let path = path_of(service, method, &request);
+        Self::guard(path, deadline, || service.call(method, request))
     }
 
     /// Polls the handler. Not to be called after it was ready.
@@ -56,7 +58,8 @@ impl Handler<StreamOutput> {
         request: Request<StreamInput>,
         deadline: Instant,
     ) -> Self {
-        Self::guard(path_of(service, method), deadline, || service.call_streaming(method, request))
+        let path = path_of(service, method, &request);
+        Self::guard(path, deadline, || service.call_streaming(method, request))
     }
 
     /// Polls the handler. Not to be called after it was ready. The replies that it returns know the call as it does,
@@ -66,7 +69,7 @@ impl Handler<StreamOutput> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<StreamOutput>, Status>> {
         let outcome = std::task::ready!(self.poll_outcome(cx));
-        let (path, mut scope) = (self.path, self.scope.take());
+        let (path, mut scope) = (std::mem::take(&mut self.path), self.scope.take());
         Poll::Ready(outcome.map(|response| {
             let (output, mut block) = response.into_parts();
             let output = match output {
@@ -85,9 +88,13 @@ impl Handler<StreamOutput> {
 }
 
 impl<T> Handler<T> {
-    fn guard(path: &'static str, deadline: Instant, enter: impl FnOnce() -> Returning<T>) -> Self {
+    fn guard(
+        path: Cow<'static, str>,
+        deadline: Instant,
+        enter: impl FnOnce() -> Returning<T>,
+    ) -> Self {
         let entered =
-            catch_unwind(AssertUnwindSafe(enter)).map_err(|panic| Some(panicked(path, &*panic)));
+            catch_unwind(AssertUnwindSafe(enter)).map_err(|panic| Some(panicked(&path, &*panic)));
         Self { path, scope: Scope::new(deadline), entered }
     }
 
@@ -104,23 +111,29 @@ impl<T> Handler<T> {
         let outcome = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(outcome)) => outcome.map_err(not_ok),
-            Err(panic) => Err(panicked(self.path, &*panic)),
+            Err(panic) => Err(panicked(&self.path, &*panic)),
         };
         Poll::Ready(outcome)
     }
 }
 
-fn path_of(service: &dyn Service, method: usize) -> &'static str {
-    service.descriptor().methods.get(method).map_or("", |method| method.path)
+fn path_of<T>(service: &dyn Service, method: usize, request: &Request<T>) -> Cow<'static, str> {
+    match request.called_path() {
+        Some(path) => Cow::Owned(path.to_string()),
+        None => {
+            let method = service.descriptor().methods.get(method);
+            Cow::Borrowed(method.map_or("", |method| method.path))
+        }
+    }
 }
 
 fn guard_replies(
-    path: &'static str,
+    path: Cow<'static, str>,
     scope: Scope,
     replies: Box<dyn Messages>,
     trailers: MetadataMap,
 ) -> StreamOutput {
-    let panicked = move |panic: &(dyn Any + Send)| panicked(path, panic);
+    let panicked = move |panic: &(dyn Any + Send)| panicked(&path, panic);
     let replies = Replies { replies: Guarded::new(replies, panicked), scope, trailers };
     StreamOutput::Stream(Box::new(replies))
 }

@@ -111,7 +111,9 @@ impl Intake {
         let (announcement, _) = announcement(announced.head)?;
         let resolve = |path: &str| self.router.resolve(path);
         let (route, forms) = self.with_calls(|calls| calls.announce(announcement, resolve))?;
-        let request = LongRequest::new(route.method(forms), announced.len, announced.metadata);
+        let method = route.method(forms);
+        let path = route.path().map_or(method.path, |path| path);
+        let request = LongRequest::new(method, path, announced.len, announced.metadata);
         let placed = self.check_room(announced).and_then(|()| self.placer.place(&request));
         placed.map_err(|status| Refusal::Answer(status.with_executed(Executed::No)))
     }

@@ -58,16 +58,28 @@ pub enum Landing {
 /// A request whose payload does not come with its head: what is known of it before.
 pub struct LongRequest<'a> {
     method: &'static MethodDescriptor,
+    path: &'a str,
     len: usize,
     metadata: &'a Bytes,
 }
 
 impl<'a> LongRequest<'a> {
-    pub(super) fn new(method: &'static MethodDescriptor, len: usize, metadata: &'a Bytes) -> Self {
-        Self { method, len, metadata }
+    pub(super) fn new(
+        method: &'static MethodDescriptor,
+        path: &'a str,
+        len: usize,
+        metadata: &'a Bytes,
+    ) -> Self {
+        Self { method, path, len, metadata }
     }
 
-    /// The method that is called.
+    /// The path that is called, for example `/helloworld.Greeter/SayHello`.
+    pub fn path(&self) -> &str {
+        self.path
+    }
+
+    /// The method that is called. A service that answers for methods which nobody has described has one for each pair of
+    /// forms, whatever the [path](Self::path).
     pub fn method(&self) -> &'static MethodDescriptor {
         self.method
     }
@@ -88,7 +100,7 @@ impl<'a> LongRequest<'a> {
 impl fmt::Debug for LongRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("LongRequest");
-        fields.field("method", &self.method.path).field("len", &self.len).finish_non_exhaustive()
+        fields.field("path", &self.path).field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -106,7 +118,7 @@ impl Placer {
             return Ok(Landing::default());
         };
         catch_unwind(AssertUnwindSafe(|| placing.place(request))).unwrap_or_else(|panic| {
-            let (path, panic) = (request.method.path, panic_message(&*panic));
+            let (path, panic) = (request.path, panic_message(&*panic));
             error!(method = path, panic, "placing a payload panicked");
             let message =
                 format!("placing the payload for {path} panicked; the server's log says why");

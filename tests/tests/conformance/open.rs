@@ -43,6 +43,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_call_by_path_goes_through_interceptors_in_the_form_that_it_has),
     case!(an_open_service_answers_in_the_form_that_its_caller_expects),
     case!(an_open_service_has_bounds_and_interceptors_of_its_own).over_a_connection(),
+    case!(a_panic_of_an_open_service_says_which_path_was_called),
     case!(many_paths_do_not_wear_a_connection_out).over_a_connection(),
 ];
 
@@ -410,6 +411,19 @@ async fn an_open_service_has_bounds_and_interceptors_of_its_own(fixture: Fixture
     let reply = channel.call(path("Echo"), request).await.expect("echo");
     assert_eq!(whole::<Blob>(reply), blob(9));
     assert_eq!(notes.take(), ["/conformance.Conformance/Echo Either 1 1 Ok"]);
+}
+
+async fn a_panic_of_an_open_service_says_which_path_was_called(fixture: Fixture) {
+    let panics = |_: Arc<str>, request: Request<Body>| async move {
+        assert!(request.get_ref().len() > 1000, "a test's panic");
+        Ok(Response::new(request.into_inner()))
+    };
+    let channel = open(&fixture, OpenService::new("conformance.Conformance", panics)).await;
+    let client = ConformanceClient::new(channel);
+    let status = client.echo(blob(1)).await.expect_err("it panics");
+    assert_eq!((status.code(), status.executed()), (Code::Internal, Executed::Yes), "{status}");
+    assert!(status.message().contains("/conformance.Conformance/Echo"), "{status}");
+    client.echo(blob(2000)).await.expect("the next one");
 }
 
 async fn many_paths_do_not_wear_a_connection_out(fixture: Fixture) {
