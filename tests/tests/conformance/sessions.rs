@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use verbwire::interceptor::{Interceptor, Next, Outcome, Payload};
+use verbwire::open::{StreamInput, StreamOutput};
 use verbwire::{
     Code, Executed, LoadLimits, Request, SessionLimits, Sessions, Slot, SlotUse, Status,
 };
+use verbwire_core::codec::{Codec, Prost};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::fixture::{Fixture, LONG, Pair, Serving, begin, offering};
@@ -18,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_repeat_after_a_lost_connection_waits_and_runs_once).over_a_connection(),
     case!(a_repeat_after_the_answer_has_the_same_answer).over_a_connection(),
     case!(a_repeat_while_the_call_runs_waits_for_it).over_a_connection(),
+    case!(a_repeat_of_a_call_by_path_runs_once).over_a_connection(),
     case!(a_repeat_by_an_interceptor_runs_once).over_a_connection(),
     case!(a_stale_sequence_is_refused).over_a_connection(),
     case!(a_call_that_expired_before_it_ran_may_run_again).over_a_connection(),
@@ -88,6 +91,23 @@ async fn a_repeat_after_the_answer_has_the_same_answer(fixture: Fixture) {
     }
     assert_eq!(pair.witness.log().entries, 1);
     assert!(sessions.kept_bytes() > 0);
+}
+
+async fn a_repeat_of_a_call_by_path_runs_once(fixture: Fixture) {
+    let (pair, _serving, _) = pair(&fixture).await;
+    let slot = slot(&pair).await;
+    pair.witness.open(1);
+    for _ in 0..2 {
+        let message = StreamInput::Whole(Prost.encode(&Ticket { number: 1 }));
+        let request = with(slot.id(), message);
+        let call = pair.client.channel().call("/conformance.Conformance/Gate", request);
+        let StreamOutput::Whole(body) = call.await.expect("gate").into_inner() else {
+            unreachable!("a ticket is one message");
+        };
+        let ticket: Ticket = Prost.decode(body).expect("it decodes");
+        assert_eq!(ticket.number, 1);
+    }
+    assert_eq!(pair.witness.log().entries, 1);
 }
 
 async fn a_repeat_while_the_call_runs_waits_for_it(fixture: Fixture) {

@@ -14,6 +14,7 @@ use crate::over_sockets;
 over_sockets!(
     streams_that_break_the_rules_are_told_so_and_end_the_connection,
     a_stream_against_the_methods_shape_ends_its_call_only,
+    a_stream_that_is_not_the_one_request_of_a_method_ends_its_call_only,
     messages_of_calls_that_are_over_are_late,
     a_server_that_breaks_the_rules_of_streams_ends_the_connection,
     a_stream_where_one_reply_is_expected_ends_its_call_only,
@@ -23,8 +24,13 @@ pub(crate) const COLLECT: &str = "/conformance.Conformance/Collect";
 
 /// A REQUEST whose request is a stream.
 pub(crate) fn open(id: CallId, path: &str) -> Vec<u8> {
+    open_for(id, path, ReplyForm::Whole)
+}
+
+/// The same of a caller that takes the reply in this form.
+fn open_for(id: CallId, path: &str, reply: ReplyForm) -> Vec<u8> {
     let (method, path) = (MethodId::NONE, Some(path.to_owned().into()));
-    let (timeout, form, reply) = (PLENTY, Form::Stream, ReplyForm::Whole);
+    let (timeout, form) = (PLENTY, Form::Stream);
     message(&Head::Request { call: id, method, path, timeout, form, reply, slot: None }, b"")
 }
 
@@ -75,7 +81,12 @@ async fn streams_that_break_the_rules_are_told_so_and_end_the_connection(fixture
 async fn a_stream_against_the_methods_shape_ends_its_call_only(fixture: Fixture) {
     let victim = Victim::start(&fixture).await;
     let mut peer = victim.raw_client().await;
-    let refused = [open(call(0), ECHO), raw::request(call(1), COLLECT, PLENTY, b"")];
+    let refused = [
+        open(call(0), ECHO),
+        raw::request(call(1), COLLECT, PLENTY, b""),
+        raw::request_for(call(2), ECHO, PLENTY, ReplyForm::Stream, b""),
+        raw::request(call(3), "/conformance.Conformance/Scan", PLENTY, b""),
+    ];
     for (slot, request) in (0..).zip(refused) {
         peer.send(&request).await;
         let (code, executed) = (Code::Unimplemented, Executed::No);
@@ -84,7 +95,32 @@ async fn a_stream_against_the_methods_shape_ends_its_call_only(fixture: Fixture)
     }
     // The messages of a refused stream come all the same.
     peer.send(&[step(call(0), 0), end(call(0), 1)].concat()).await;
-    assert_collects(&mut peer, call(2)).await;
+    assert_collects(&mut peer, CallId { slot: 0, generation: 1 }).await;
+}
+
+async fn a_stream_that_is_not_the_one_request_of_a_method_ends_its_call_only(fixture: Fixture) {
+    let victim = Victim::start(&fixture).await;
+    let mut peer = victim.raw_client().await;
+    let any = |id| open_for(id, ECHO, ReplyForm::Either);
+    for (slot, messages) in [
+        (0, vec![end(call(0), 0)]),
+        (1, vec![item(call(1), 0, 0), item(call(1), 1, 0)]),
+        // The second one comes first.
+        (2, vec![end(call(2), 2), item(call(2), 1, 0), item(call(2), 0, 0)]),
+    ] {
+        peer.send(&[any(call(slot)), messages.concat()].concat()).await;
+        let (code, executed) = (Code::Unimplemented, Executed::No);
+        let expected = Head::Response { call: call(slot), code, executed, messages: None };
+        assert_eq!(peer.frame().await.expect("a RESPONSE").head(), expected);
+    }
+    // What follows is late.
+    peer.send(&[item(call(1), 2, 0), end(call(1), 3)].concat()).await;
+    assert_collects(&mut peer, call(3)).await;
+    let next = CallId { slot: 0, generation: 1 };
+    peer.send(&[any(next), item(next, 0, 0), end(next, 1)].concat()).await;
+    let (code, executed) = (Code::Ok, Executed::Yes);
+    let expected = Head::Response { call: next, code, executed, messages: None };
+    assert_eq!(peer.frame().await.expect("a RESPONSE").head(), expected);
 }
 
 /// The connection of `peer` still serves streams.
