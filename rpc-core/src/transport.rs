@@ -134,6 +134,14 @@ pub trait PlacementHook: Send + Sync {
     /// Where the body that `announced` describes shall go.
     fn place(&self, announced: Announced<'_>) -> Placement;
 
+    /// When the call with this stream ends at the latest, where this side holds it to its deadline. Memory for a long message
+    /// of it is waited for less long than that, so that [`lost`](Self::lost) can still tell its caller what was in the
+    /// way. Asked when the message's turn has come, and all that was received before it is handled.
+    fn stream_deadline(&self, call: CallId) -> Option<Instant> {
+        let _nobody_streams = call;
+        None
+    }
+
     /// A message of a stream will not come although it was to be placed: this side has no memory for it, as `why`
     /// says. Its call cannot go on.
     fn lost(&self, head: &Head, why: &str) {

@@ -111,6 +111,9 @@ struct Arriving {
 pub(crate) struct Asking {
     pub(crate) rts: RtsNumber,
     pub(crate) len: BodyLen,
+    /// The call that its message is about.
+    pub(crate) call: Option<CallId>,
+    /// Until when it is worth while. `None` where its head does not say.
     pub(crate) deadline: Option<Instant>,
 }
 

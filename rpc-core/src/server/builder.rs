@@ -69,7 +69,8 @@ impl Builder {
     }
 
     /// Asks `placing` where the payload of each long request shall land, before memory is taken for it. All land in memory of
-    /// the transport unless this is set.
+    /// the transport unless this is set. So do, in any case, the messages of streams of requests, for which it is not asked: a
+    /// handler that keeps those copies them, or spends the transport's budget for what is held.
     pub fn place_payloads(mut self, placing: impl Placing) -> Self {
         self.placer = Placer::new(placing);
         self

@@ -147,6 +147,10 @@ impl PlacementHook for Intake {
         Placement::Refuse
     }
 
+    fn stream_deadline(&self, call: CallId) -> Option<Instant> {
+        self.with_calls(|calls| calls.stream_deadline(call))
+    }
+
     fn lost(&self, head: &Head, why: &str) {
         if let Some(call) = head.call() {
             self.notes().failed.push((call, Status::resource_exhausted(why)));

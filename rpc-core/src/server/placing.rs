@@ -21,7 +21,8 @@ use crate::wire;
 /// Implemented by functions. It is called while the transport receives, on the task that drives the connection: it
 /// must not block. A panic in it fails the call with `Internal`.
 ///
-/// Asked for requests that are one message, of methods with and without streams of replies. A request that a standing grant
+/// Asked for requests that are one message, of methods with and without streams of replies; not for messages of streams,
+/// which land in memory of the transport. A request that a standing grant
 /// brought has landed by then.
 pub trait Placing: Send + Sync + 'static {
     /// Where the payload of `request` shall land.

@@ -5,9 +5,10 @@
 //! own business.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::Connection;
 
@@ -74,7 +75,13 @@ impl PressureWatch {
 
     /// Why no long message is received now, if that is because of what is held.
     pub(crate) fn excess(&self) -> Option<String> {
-        let (pinned, budget) = (self.pinned(), self.budget());
+        self.amounts.excess()
+    }
+}
+
+impl Amounts {
+    fn excess(&self) -> Option<String> {
+        let (pinned, budget) = (self.held.load(Ordering::Acquire), self.budget);
         (pinned >= budget).then(|| {
             format!(
                 "messages that were received and are still held pin {pinned} bytes, the budget is {budget}: drop \
@@ -89,13 +96,16 @@ impl PressureWatch {
 pub struct Gauge {
     amounts: Arc<Amounts>,
     level: watch::Sender<Pressure>,
+    /// Whether the log says already that the budget is spent. Until the pressure is over: what goes up and down around
+    /// the budget is one event.
+    told: AtomicBool,
 }
 
 impl Gauge {
     /// Nothing is held of `budget` bytes.
     pub fn new(budget: usize) -> Self {
         let amounts = Arc::new(Amounts { held: AtomicUsize::new(0), budget });
-        Self { amounts, level: watch::Sender::new(Pressure::None) }
+        Self { amounts, level: watch::Sender::new(Pressure::None), told: AtomicBool::new(false) }
     }
 
     /// The pressure now.
@@ -108,10 +118,20 @@ impl Gauge {
         PressureWatch { level: self.level.subscribe(), amounts: Arc::clone(&self.amounts) }
     }
 
-    /// So many bytes are held from now on.
+    /// So many bytes are held from now on. That the budget is spent is logged as a warning, once for each time that there is
+    /// pressure.
     pub fn pin(&self, bytes: usize) {
         self.amounts.held.fetch_add(bytes, Ordering::AcqRel);
         self.update();
+        if let Some(words) = self.spent() {
+            warn!("no long message is received for now: {words}");
+        }
+    }
+
+    /// That the budget is spent, in words, unless they were said already.
+    fn spent(&self) -> Option<String> {
+        let words = self.amounts.excess()?;
+        (!self.told.swap(true, Ordering::AcqRel)).then_some(words)
     }
 
     /// So many bytes are held no more.
@@ -127,7 +147,10 @@ impl Gauge {
             let held = held.load(Ordering::Acquire);
             let next = match *level {
                 Pressure::None if held >= budget - budget / 4 => Pressure::High,
-                Pressure::High if held < budget / 2 => Pressure::None,
+                Pressure::High if held < budget / 2 => {
+                    self.told.store(false, Ordering::Release);
+                    Pressure::None
+                }
                 same => same,
             };
             std::mem::replace(level, next) != next
@@ -161,6 +184,25 @@ mod tests {
         gauge.pin(2);
         let words = watch.excess().expect("too much is held");
         assert!(words.contains("pin 101 bytes, the budget is 100"), "{words}");
+    }
+
+    #[test]
+    fn that_the_budget_is_spent_is_said_once_until_the_pressure_is_over() {
+        let gauge = Gauge::new(100);
+        let said = |change: fn(&Gauge)| {
+            change(&gauge);
+            gauge.spent().is_some()
+        };
+        // As `pin` does, which says it in the log.
+        let more = |gauge: &Gauge| {
+            gauge.amounts.held.fetch_add(30, Ordering::AcqRel);
+            gauge.update();
+        };
+        assert_eq!([(); 5].map(|()| said(more)), [false, false, false, true, false]);
+        assert!(!said(|gauge| gauge.unpin(60)), "90 of them are still pressure");
+        assert!(!said(more), "it is the same pressure");
+        assert!(!said(|gauge| gauge.unpin(90)));
+        assert_eq!([(); 3].map(|()| said(more)), [false, false, true]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,10 +14,15 @@ use crate::pool::{Isolation, Landing};
 use crate::proto::rendezvous::wire::{Crc, Fin, Frame, HeadExtras, RtsNumber};
 use crate::proto::rendezvous::{Arrived, BodyLen, Carrier, Proof, Released, Violation};
 
-/// How long before a request's deadline its memory is waited for no more, so that its caller still hears what was in the
+/// How long before the deadline of a request, or of the call that streams it, its memory is waited for no more, so that its caller still hears what was in the
 /// way. 50 ms, and an eighth of the whole at most: a round trip between continents cannot be had sooner, and what has
 /// got no memory by then is not written, handled and answered in time.
 const FOR_WORDS: Duration = Duration::from_millis(50);
+
+/// For how long memory is waited for where the call has so much time left.
+pub(super) fn less_words(timeout: Duration) -> Duration {
+    timeout - (timeout / 8).min(FOR_WORDS)
+}
 
 /// Something about long bodies that was received.
 #[derive(Debug)]
@@ -77,7 +82,7 @@ impl Rendezvous {
                 self.handle_extras(&message.head, extras)?;
                 let timeout = match message.head {
                     Head::Request { timeout, .. } => Some(timeout),
-                    // The call's own deadline revokes it.
+                    // The hook knows its call's deadline by the time that it is its turn.
                     _ => None,
                 };
                 self.handle_rts(message, (rts, len), timeout, now)
@@ -124,11 +129,11 @@ impl Rendezvous {
         timeout: Option<Duration>,
         now: Instant,
     ) -> Result<Came, Violation> {
+        let call = message.head.call();
         let deadline = timeout.map(|timeout| deadline_after(now, timeout));
         self.owner.handle_rts(rts, len, deadline)?;
-        let asked_for = timeout.map(|timeout| timeout - (timeout / 8).min(FOR_WORDS));
-        let deadline = asked_for.map(|timeout| deadline_after(now, timeout));
-        self.asking.push(Asking { rts, len, deadline });
+        let deadline = timeout.map(|timeout| deadline_after(now, less_words(timeout)));
+        self.asking.push(Asking { rts, len, call, deadline });
         let landing = self.arriving.iter().map(|arriving| arriving.len.bytes() as usize).sum();
         Ok(Came::Announced { message, rts, len, landing })
     }

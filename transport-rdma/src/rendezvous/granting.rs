@@ -15,6 +15,7 @@ use verbwire_core::transport::{Incoming, Outgoing, PlacementHook, SendHints};
 use verbwire_core::wire::status;
 use verbwire_core::{Code, Error, ErrorKind, Executed, Status};
 
+use super::arrival::less_words;
 use super::desk::{Admitted, Client, Wanting};
 use super::{Asking, LandedBody, Region, Settled, Stands};
 use crate::device::Device;
@@ -146,15 +147,23 @@ impl Granting {
         for (rts, admitted) in self.client.take_admitted() {
             let at = self.asking.iter().position(|asking| asking.rts == rts);
             // Given up meanwhile: the right goes on to the next.
-            let Some(Asking { len, deadline, .. }) = at.map(|at| self.asking.swap_remove(at))
-            else {
-                continue;
-            };
-            let deadline = deadline.unwrap_or_else(|| Instant::now() + NEVER);
+            let Some(asking) = at.map(|at| self.asking.swap_remove(at)) else { continue };
+            let (len, deadline) = (asking.len, self.deadline(&asking));
             let len = len.bytes() as usize;
             let memory = Box::pin(self.device.landing().grant(self.tenant, len, deadline));
             self.landing.push(Waiting { rts, admitted, memory, wanting: None });
         }
+    }
+
+    /// Until when its memory is waited for. A message of a stream has the deadline of its call, whose request was handled
+    /// before this is polled again.
+    fn deadline(&self, asking: &Asking) -> Instant {
+        let now = Instant::now();
+        let of_stream = || {
+            let ends = self.placement.stream_deadline(asking.call?)?;
+            Some(now + less_words(ends.saturating_duration_since(now)))
+        };
+        asking.deadline.or_else(of_stream).unwrap_or(now + NEVER)
     }
 
     fn poll_landing(

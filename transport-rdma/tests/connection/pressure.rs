@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep};
 use verbwire_core::client::Client;
 use verbwire_core::config::{ClientConfig, Random};
 use verbwire_core::service::{
-    HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary, unknown_method,
+    HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
+    client_streaming, server_streaming, unary, unknown_method,
 };
 use verbwire_core::transport::pressure::{Pressure, PressureWatch};
 use verbwire_core::transport::{Flush, Transport};
 use verbwire_core::{
-    Body, Channel, Code, ErrorKind, Executed, Request, Response, Server, Status, Target,
+    Body, Channel, Code, ErrorKind, Executed, Request, Response, Server, Status, Streaming, Target,
 };
 use verbwire_rdma::fabric::Death;
 use verbwire_rdma::pool::PoolSnapshot;
@@ -33,12 +34,14 @@ static KEEP: ServiceDescriptor = ServiceDescriptor::new(
     &[
         MethodDescriptor::new("Keep", "/test.Keep/Keep"),
         MethodDescriptor::new("Give", "/test.Keep/Give"),
+        MethodDescriptor::new("KeepAll", "/test.Keep/KeepAll").client_streaming(),
+        MethodDescriptor::new("GiveAll", "/test.Keep/GiveAll").server_streaming(),
     ],
 );
 
 type Kept = Arc<Mutex<Vec<Bytes>>>;
 
-/// Keeps what it is sent; or sends a megabyte.
+/// Keeps what it is sent; or sends a megabyte, or many of them.
 struct Keep {
     kept: Kept,
     watches: UnboundedSender<PressureWatch>,
@@ -63,6 +66,21 @@ impl Service for Keep {
             ),
             other => unknown_method(&KEEP, other),
         }
+    }
+
+    fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
+        let kept = Arc::clone(&self.kept);
+        if method == 2 {
+            return client_streaming(request, |mut all: Request<Streaming<Bytes>>| async move {
+                while let Some(message) = all.get_mut().message().await? {
+                    lock(&kept).push(message);
+                }
+                Ok(Response::new(Bytes::new()))
+            });
+        }
+        server_streaming(request, |_: Request<Bytes>| async move {
+            Ok(Response::new(tokio_stream::iter((0..8).map(|number| Ok(pattern(number, LEN))))))
+        })
     }
 }
 
@@ -154,6 +172,46 @@ async fn a_client_that_keeps_replies_is_told_and_beyond_its_budget_by_its_own_de
     assert!(status.message().contains(&words), "{status}");
     kept.clear();
     assert_eq!(watch.changed().await, Some(Pressure::None));
+    rig.give().await.expect("room again");
+    sleep(Duration::from_millis(100)).await;
+    rig.net.assert_pools_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_messages_a_server_keeps_ends_in_time_to_say_so() {
+    let rig = Rig::new([exact(), small()]).await;
+    let mut request = Request::new(tokio_stream::iter((0..8).map(|number| pattern(number, LEN))));
+    request.set_timeout(Duration::from_secs(2));
+    let called = rig.client.client_streaming::<Bytes, Bytes, _>(2, request).await;
+    let status = called.expect_err("the budget is spent");
+    assert_eq!((status.code(), status.executed()), (Code::ResourceExhausted, Executed::Yes));
+    let words = format!("pin {0} bytes, the budget is {0}", 4 * REGION);
+    assert!(status.message().contains(&words), "{status}");
+    assert_eq!(lock(&rig.kept).len(), 4);
+    lock(&rig.kept).clear();
+    rig.keep(0).await.expect("room again");
+    lock(&rig.kept).clear();
+    sleep(Duration::from_millis(100)).await;
+    rig.net.assert_pools_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_messages_a_client_keeps_says_so_at_its_deadline() {
+    let rig = Rig::new([small(), exact()]).await;
+    let mut request = Request::new(Bytes::new());
+    request.set_timeout(Duration::from_secs(2));
+    let called = rig.client.server_streaming::<Bytes, Bytes>(3, request).await;
+    let (mut replies, mut kept) = (called.expect("it begins").into_inner(), Vec::new());
+    let status = loop {
+        match replies.message().await {
+            Ok(reply) => kept.push(reply.expect("not all of them fit")),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((status.code(), kept.len()), (Code::DeadlineExceeded, 4));
+    let words = format!("pin {0} bytes, the budget is {0}", 4 * REGION);
+    assert!(status.message().contains(&words), "{status}");
+    drop(kept);
     rig.give().await.expect("room again");
     sleep(Duration::from_millis(100)).await;
     rig.net.assert_pools_idle();

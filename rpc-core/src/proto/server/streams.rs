@@ -2,6 +2,8 @@
 
 use std::task::{Poll, Waker};
 
+use tokio::time::Instant;
+
 use super::{Announcement, ServerCalls, Slot, State, Streaming, deadline, is_older};
 use crate::buf::Body;
 use crate::message::{CallId, Form, ReplyForm};
@@ -156,6 +158,11 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
             },
             None => Wanted::Yes,
         }
+    }
+
+    /// The deadline of a call that runs.
+    pub fn stream_deadline(&mut self, call: CallId) -> Option<Instant> {
+        deadline(self.slot(call)?.state)
     }
 
     /// The next message of a request, or its end.
