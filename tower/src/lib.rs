@@ -47,7 +47,8 @@
 //! # Retries
 //!
 //! A policy of tower's `Retry` asks [`TowerRequest::may_repeat`] whether a call that failed may be made again; whether
-//! that is worth while it knows best itself.
+//! that is worth while it knows best itself. A request with a slot of a [`Session`](verbwire_core::client::Session) may also be
+//! made again when nobody knows whether its handler ran: the server runs it once. Its copies have the same slot.
 //!
 //! ```
 //! use std::future::{Ready, ready};

@@ -54,9 +54,15 @@ impl TowerRequest {
     }
 
     /// Whether the call may be made again after it has failed so, without doing anything twice that must not be: its handler
-    /// never ran, or its method is idempotent. Not when its replies, in a stream, have begun.
+    /// never ran, its method is idempotent, or it has a [slot](Request::set_slot) and how it ended is not known. A call with
+    /// a slot that is known to have run would have the same answer again. Not when its replies, in a stream, have begun.
     pub fn may_repeat(&self, status: &Status) -> bool {
-        self.next.can_run() && (status.executed() == Executed::No || self.method().idempotent)
+        let is_safe = match status.executed() {
+            Executed::No => true,
+            Executed::Maybe => self.method().idempotent || self.request.slot().is_some(),
+            Executed::Yes => self.method().idempotent,
+        };
+        is_safe && self.next.can_run()
     }
 }
 
@@ -64,5 +70,51 @@ impl fmt::Debug for TowerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("TowerRequest");
         out.field("method", &self.method().path).field("request", &self.request).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbwire_core::message::{SessionId, SlotUse};
+    use verbwire_core::service::{HandlerFuture, Service, ServiceDescriptor, unknown_method};
+    use verbwire_core::{Body, Channel};
+
+    use super::*;
+
+    static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor::new(
+        "a.A",
+        &[
+            MethodDescriptor::new("Put", "/a.A/Put"),
+            MethodDescriptor::new("Get", "/a.A/Get").idempotent(),
+        ],
+    );
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn descriptor(&self) -> &'static ServiceDescriptor {
+            &DESCRIPTOR
+        }
+
+        fn call(&self, method: usize, _: Request<Body>) -> HandlerFuture {
+            unknown_method(&DESCRIPTOR, method)
+        }
+    }
+
+    #[test]
+    fn a_call_with_a_slot_may_be_repeated_unless_it_is_known_to_have_run() {
+        let client = Client::new(Channel::in_process(Nothing), &DESCRIPTOR);
+        let may = |method, slot: Option<SlotUse>| {
+            let mut request = Request::new(Payload::from(Body::new()));
+            slot.into_iter().for_each(|slot| request.set_slot(slot));
+            let call = TowerRequest::new(&client, method, request);
+            [Executed::No, Executed::Maybe, Executed::Yes].map(|executed| {
+                call.may_repeat(&Status::unavailable("gone").with_executed(executed))
+            })
+        };
+        let slot = Some(SlotUse { session: SessionId(1), slot: 0, sequence: 1 });
+        assert_eq!(may(0, None), [true, false, false]);
+        assert_eq!(may(0, slot), [true, true, false]);
+        assert_eq!(may(1, None), [true, true, true]);
     }
 }
