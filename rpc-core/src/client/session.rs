@@ -23,6 +23,10 @@ const MAX_SLOTS: u32 = 1 << 16;
 /// a new one, with the same [`Slot`]; the server then runs it, waits for it, or repeats its answer, whichever keeps it from
 /// running twice. Cheap to clone.
 ///
+/// Each attempt has the same request, byte for byte: the server refuses another one, as far as it can tell by the length and
+/// the first and the last 4 KiB. A message with a map is cloned for that, since one that is filled anew may be encoded in
+/// another order.
+///
 /// ```no_run
 /// # use verbwire_core as verbwire;
 /// # use verbwire::{Channel, Executed, Request, Response, Status};

@@ -14,6 +14,7 @@
 //! Owns which of these calls run, and what is kept of them. Runs nothing and keeps no clock: `R` is what waits for a call that
 //! runs, `A` an answer; both are opaque here.
 
+mod fingerprint;
 mod limits;
 mod refusal;
 
@@ -27,8 +28,9 @@ use crate::message::{SessionId, SlotUse};
 use crate::proto::deadlines::expired_before_execution;
 use crate::status::{Executed, Status};
 
+pub use fingerprint::Fingerprint;
 pub use limits::SessionLimits;
-use refusal::{another_method, not_kept, over, stale, too_many, unknown};
+use refusal::{another_method, another_request, not_kept, over, stale, too_many, unknown};
 
 pub(crate) use refusal::no_sessions;
 
@@ -55,6 +57,7 @@ struct Slot<R, A> {
     sequence: u64,
     /// The path of the method.
     method: Cow<'static, str>,
+    request: Fingerprint,
     state: State<R, A>,
 }
 
@@ -160,13 +163,14 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         }
     }
 
-    /// An attempt at a call of the method with this path has come. If it is to run, `begin` makes what waits for it, or says
+    /// An attempt at a call of the method with this path has come, with this request. If it is to run, `begin` makes what waits for it, or says
     /// why it cannot: then nothing has happened.
     pub fn arrive(
         &mut self,
         now: Instant,
         this: SlotUse,
         method: Cow<'static, str>,
+        request: Fingerprint,
         begin: impl FnOnce() -> Result<R, Status>,
     ) -> Arrival<R, A> {
         if let Err(status) = self.check(now, this) {
@@ -177,6 +181,7 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         let slot = session.slots.entry(this.slot).or_insert_with(|| Slot {
             sequence: this.sequence,
             method: method.clone(),
+            request,
             state: State::Idle,
         });
         if this.sequence < slot.sequence {
@@ -185,6 +190,10 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         if this.sequence == slot.sequence {
             if slot.method != method {
                 return Arrival::Refuse(another_method(this, &method));
+            }
+            // What has not run has no answer that could be taken for this one's.
+            if slot.request != request && !matches!(slot.state, State::Idle) {
+                return Arrival::Refuse(another_request(this));
             }
             match &slot.state {
                 State::Idle => {}
@@ -199,7 +208,8 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
             Ok(running) => running,
             Err(status) => return Arrival::Refuse(status),
         };
-        let new = Slot { sequence: this.sequence, method, state: State::Running(running.clone()) };
+        let state = State::Running(running.clone());
+        let new = Slot { sequence: this.sequence, method, request, state };
         let old = std::mem::replace(slot, new).state;
         self.kept_bytes -= old.kept_bytes();
         let superseded = match old {

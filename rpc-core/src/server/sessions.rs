@@ -20,7 +20,7 @@ use super::limited::{Gate, Held, LoadLimits};
 use crate::buf::Body;
 use crate::config::Random;
 use crate::message::SlotUse;
-use crate::proto::sessions::{Arrival, SessionLimits, SessionTable};
+use crate::proto::sessions::{Arrival, Fingerprint, SessionLimits, SessionTable};
 use crate::request::{Request, Response};
 use crate::service::{
     HandlerFuture, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput, unknown_method,
@@ -156,7 +156,8 @@ impl Once {
             Ok(new)
         };
         let path = self.path(method, &request);
-        let arrival = self.sessions.table().arrive(Instant::now(), this, path, begin);
+        let print = Fingerprint::of(request.get_ref());
+        let arrival = self.sessions.table().arrive(Instant::now(), this, path, print, begin);
         let waiting = match arrival {
             Arrival::Run { running, superseded } => {
                 // Before the call begins, which would else have nobody who waits for it.

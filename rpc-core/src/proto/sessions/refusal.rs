@@ -49,6 +49,16 @@ pub(super) fn another_method(this: SlotUse, now: &str) -> Status {
     Status::invalid_argument(message).with_executed(Executed::Maybe)
 }
 
+/// Executed maybe: the call that the slot had may have run, and its caller may mean this one by it.
+pub(super) fn another_request(this: SlotUse) -> Status {
+    let message = format!(
+        "sequence {} of slot {} was a call with another request, and this one did not run: give each call a use of its \
+         own, and encode what is repeated the same way",
+        this.sequence, this.slot
+    );
+    Status::invalid_argument(message).with_executed(Executed::Maybe)
+}
+
 pub(super) fn not_kept(len: usize, limits: &SessionLimits) -> Status {
     let message = format!(
         "the call ran, and its answer of {len} bytes was not kept: max_kept_answer is {} and max_kept_bytes {} \

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::buf::Body;
 use crate::status::Code;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -38,9 +39,14 @@ fn this(session: SessionId, slot: u32, sequence: u64) -> SlotUse {
     SlotUse { session, slot, sequence }
 }
 
+/// Every attempt's request.
+fn same() -> Fingerprint {
+    Fingerprint::of(&Body::new())
+}
+
 /// An attempt, as a word and a number.
 fn arrive(table: &mut Table, now: Instant, this: SlotUse, token: u32) -> (&'static str, u32) {
-    match table.arrive(now, this, METHOD.into(), || Ok(token)) {
+    match table.arrive(now, this, METHOD.into(), same(), || Ok(token)) {
         Arrival::Run { running, superseded: None } => ("runs", running),
         Arrival::Run { superseded: Some(old), .. } => ("supersedes", old),
         Arrival::Wait(running) => ("waits", running),
@@ -200,11 +206,11 @@ fn a_call_that_cannot_begin_is_refused_and_may_run_later() {
     let (mut table, session, now) = table();
     let (first, second) = (this(session, 0, 1), this(session, 0, 2));
     let full = || Err(Status::resource_exhausted("full").with_executed(Executed::No));
-    let refused = table.arrive(now, first, METHOD.into(), full);
+    let refused = table.arrive(now, first, METHOD.into(), same(), full);
     assert!(matches!(refused, Arrival::Refuse(_)), "{refused:?}");
     assert_eq!(arrive(&mut table, now, first, 1), ("runs", 1));
     // What runs is not superseded by it.
-    let refused = table.arrive(now, second, METHOD.into(), full);
+    let refused = table.arrive(now, second, METHOD.into(), same(), full);
     assert!(matches!(refused, Arrival::Refuse(_)), "{refused:?}");
     assert_eq!(arrive(&mut table, now, first, 2), ("waits", 1));
 }
@@ -215,7 +221,7 @@ fn an_answer_that_is_too_long_is_not_kept_and_its_call_does_not_run_again() {
     let (long, first, second) = (this(session, 0, 1), this(session, 0, 2), this(session, 1, 1));
     arrive(&mut table, now, long, 1);
     table.finish(now, long, Executed::Yes, 101, || unreachable!("too long"));
-    let Arrival::Refuse(status) = table.arrive(now, long, METHOD.into(), || Ok(2)) else {
+    let Arrival::Refuse(status) = table.arrive(now, long, METHOD.into(), same(), || Ok(2)) else {
         panic!("it must not run again");
     };
     assert_eq!((status.code(), status.executed()), (Code::DataLoss, Executed::Yes));
@@ -240,11 +246,39 @@ fn what_no_client_may_say_is_refused_in_words() {
     assert_eq!(arrive(&mut table, now, strange, 1), refused(Code::FailedPrecondition));
     let call = this(session, 0, 1);
     arrive(&mut table, now, call, 1);
-    let Arrival::Refuse(status) = table.arrive(now, call, "/a.A/B".into(), || Ok(2)) else {
+    let Arrival::Refuse(status) = table.arrive(now, call, "/a.A/B".into(), same(), || Ok(2)) else {
         panic!("another method");
     };
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("/a.A/B"), "{status}");
+}
+
+#[test]
+fn a_repeat_with_another_request_is_refused_and_does_not_run() {
+    let (mut table, session, now) = table();
+    let call = this(session, 0, 1);
+    arrive(&mut table, now, call, 1);
+    let refuses_another = |table: &mut Table| {
+        let other = Fingerprint::of(&Body::from(bytes::Bytes::from_static(b"other")));
+        let begin = || unreachable!("it must not run");
+        let Arrival::Refuse(status) = table.arrive(now, call, METHOD.into(), other, begin) else {
+            panic!("another request");
+        };
+        assert_eq!((status.code(), status.executed()), (Code::InvalidArgument, Executed::Maybe));
+        assert!(status.message().contains("another request, and this one did not run"), "{status}");
+    };
+    refuses_another(&mut table);
+    finish(&mut table, now, call, 10, 10);
+    refuses_another(&mut table);
+    assert_eq!(arrive(&mut table, now, call, 2), ("is answered", 10));
+    // Of what has not run there is no answer to be mistaken for.
+    let call = this(session, 1, 1);
+    arrive(&mut table, now, call, 3);
+    table.finish(now, call, Executed::No, 0, || unreachable!("not kept"));
+    let other = Fingerprint::of(&Body::from(bytes::Bytes::from_static(b"other")));
+    let arrival = table.arrive(now, call, METHOD.into(), other, || Ok(4));
+    assert!(matches!(arrival, Arrival::Run { running: 4, .. }), "{arrival:?}");
+    assert_eq!(arrive(&mut table, now, call, 5), refused(Code::InvalidArgument));
 }
 
 #[test]
@@ -253,7 +287,7 @@ fn refusals_do_not_tell_what_a_slot_has_had() {
     arrive(&mut table, now, this(session, 0, 4711), 1);
     for (sequence, method) in [(3, METHOD), (4711, "/a.A/B")] {
         let Arrival::Refuse(status) =
-            table.arrive(now, this(session, 0, sequence), method.into(), || Ok(2))
+            table.arrive(now, this(session, 0, sequence), method.into(), same(), || Ok(2))
         else {
             panic!("neither is the call that runs");
         };
@@ -329,7 +363,7 @@ proptest! {
                     // Of the last ones, which are the likeliest to live.
                     let newest = names.len() - 1;
                     let this = this(names[newest.saturating_sub(session)], slot, sequence);
-                    match table.arrive(now, this, METHOD.into(), || Ok(token)) {
+                    match table.arrive(now, this, METHOD.into(), same(), || Ok(token)) {
                         Arrival::Run { running, .. } => {
                             prop_assert_eq!(running, token);
                             prop_assert!(!executed.contains(&this), "{:?} ran before", this);
