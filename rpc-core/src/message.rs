@@ -39,8 +39,15 @@ impl MethodId {
 
 /// Names a session at its server. A secret, drawn from the system's random numbers: who knows it can read the answers of
 /// the session's calls, and stop them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// `Debug` does not tell it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionId(..)")
+    }
+}
 
 /// Names a call over all its attempts: one use of a slot of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

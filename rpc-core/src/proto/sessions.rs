@@ -235,15 +235,15 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
     /// It must not be any more: its deadline has passed, its session is over, or its slot has a newer call. Then it is
     /// not executed, which [`finish`](Self::finish) is to be told.
     pub fn enter(&self, now: Instant, this: SlotUse, deadline: Instant) -> Result<(), Status> {
-        let session = self.sessions.get(&this.session).ok_or_else(|| unknown(this.session));
+        let session = self.sessions.get(&this.session).ok_or_else(unknown);
         let entered = session.and_then(|session| {
-            self.check_epoch(this.session, session)?;
+            self.check_epoch(session)?;
             let slot = session.slots.get(&this.slot);
             match slot {
                 Some(Slot { sequence, state: State::Running(_), .. })
                     if *sequence == this.sequence => {}
                 Some(_) => return Err(stale(this)),
-                None => return Err(unknown(this.session)),
+                None => return Err(unknown()),
             }
             if now < deadline {
                 return Ok(());
@@ -326,8 +326,8 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
             self.kept_bytes -= session.forget_answers();
             self.sessions.remove(&this.session);
         }
-        let session = self.sessions.get(&this.session).ok_or_else(|| unknown(this.session))?;
-        self.check_epoch(this.session, session)?;
+        let session = self.sessions.get(&this.session).ok_or_else(unknown)?;
+        self.check_epoch(session)?;
         if this.slot < self.limits.slots && this.sequence > 0 {
             return Ok(());
         }
@@ -338,11 +338,11 @@ impl<R: Clone, A: Clone> SessionTable<R, A> {
         Err(Status::invalid_argument(message).with_executed(Executed::No))
     }
 
-    fn check_epoch(&self, id: SessionId, session: &Session<R, A>) -> Result<(), Status> {
+    fn check_epoch(&self, session: &Session<R, A>) -> Result<(), Status> {
         if session.epoch == self.epoch {
             return Ok(());
         }
-        Err(over(id, session.epoch, self.epoch))
+        Err(over(session.epoch, self.epoch))
     }
 }
 

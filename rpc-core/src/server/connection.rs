@@ -46,8 +46,8 @@ impl Peer {
         if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
             return;
         }
-        if let Some(slot) = &slot
-            && let Err(status) = self.intake.check_slot(slot)
+        if slot.is_some()
+            && let Err(status) = self.intake.check_slot()
         {
             return self.answer(call, Err(status)).await;
         }

@@ -14,7 +14,7 @@ use super::placing::{Landing, LongRequest, Placer};
 use super::router::{Route, Router};
 use super::size::Size;
 use crate::config::Limits;
-use crate::message::{CallId, Head, SlotUse};
+use crate::message::{CallId, Head};
 use crate::proto::server::{Admitted, Announcement, Refusal, ServerCalls, Wanted};
 use crate::proto::sessions::no_sessions;
 use crate::proto::stream::StreamWindows;
@@ -80,8 +80,8 @@ impl Intake {
     }
 
     /// Refuses a call with a slot where nothing is kept that would keep it from running twice.
-    pub(super) fn check_slot(&self, slot: &SlotUse) -> Result<(), Status> {
-        if self.router.has_sessions() { Ok(()) } else { Err(no_sessions(slot.session)) }
+    pub(super) fn check_slot(&self) -> Result<(), Status> {
+        if self.router.has_sessions() { Ok(()) } else { Err(no_sessions()) }
     }
 
     /// What was decided since the last time.

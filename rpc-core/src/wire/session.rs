@@ -1,5 +1,6 @@
 //! What opens a session: the service `verbwire.Sessions`, which servers that keep sessions have.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::message::SessionId;
@@ -14,6 +15,7 @@ pub static SERVICE: ServiceDescriptor = ServiceDescriptor::new(
 
 /// The reply of `Open`; the request is empty.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[prost(skip_debug)]
 pub struct OpenReply {
     /// Its name.
     #[prost(fixed64, tag = "1")]
@@ -27,6 +29,13 @@ pub struct OpenReply {
     /// The epoch that it belongs to.
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
+}
+
+impl fmt::Debug for OpenReply {
+    /// Without the name, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OpenReply").field(&self.opened()).finish()
+    }
 }
 
 impl OpenReply {

@@ -1,26 +1,23 @@
-//! Why an attempt at a call with a slot does not run, in words: of the call that its slot had, they tell nothing.
+//! Why an attempt at a call with a slot does not run, in words: of the call that its slot had, they tell nothing. Nor the id of a
+//! session, which is a secret: statuses are logged.
 
 use std::time::Duration;
 
 use super::SessionLimits;
-use crate::message::{SessionId, SlotUse};
+use crate::message::SlotUse;
 use crate::status::{Executed, Status};
 
 /// The server does not know the session: whether an earlier attempt ran is not known, either.
-pub(super) fn unknown(session: SessionId) -> Status {
-    let message = format!(
-        "session {:016x} is not known here: it expired, or the server was started anew; open another",
-        session.0
-    );
+pub(super) fn unknown() -> Status {
+    let message =
+        "the session is not known here: it expired, or the server was started anew; open another";
     Status::failed_precondition(message).with_executed(Executed::Maybe)
 }
 
 /// The server keeps no sessions.
-pub(crate) fn no_sessions(session: SessionId) -> Status {
-    let message = format!(
-        "session {:016x} is not known here: this server keeps none; Builder::sessions lets it",
-        session.0
-    );
+pub(crate) fn no_sessions() -> Status {
+    let message =
+        "the session is not known here: this server keeps none; Builder::sessions lets it";
     Status::failed_precondition(message).with_executed(Executed::Maybe)
 }
 
@@ -69,10 +66,8 @@ pub(super) fn not_kept(len: usize, limits: &SessionLimits) -> Status {
 }
 
 /// The session is of an earlier epoch.
-pub(super) fn over(session: SessionId, its: u64, now: u64) -> Status {
-    let message = format!(
-        "session {:016x} was opened in epoch {its}, and it is epoch {now} now: open another",
-        session.0
-    );
+pub(super) fn over(its: u64, now: u64) -> Status {
+    let message =
+        format!("the session was opened in epoch {its}, and it is epoch {now} now: open another");
     Status::failed_precondition(message).with_executed(Executed::Maybe)
 }

@@ -254,6 +254,30 @@ fn what_no_client_may_say_is_refused_in_words() {
 }
 
 #[test]
+fn neither_refusals_nor_debug_tell_the_id_of_a_session() {
+    let (mut table, session, now) = table();
+    let id = 0x0123_4567_89ab_cdef;
+    let secret = this(SessionId(id), 0, 1);
+    let Arrival::Refuse(unknown) = table.arrive(now, secret, METHOD.into(), same(), || Ok(1))
+    else {
+        panic!("there is none");
+    };
+    let debug = format!("{secret:?}");
+    for said in [unknown.message(), no_sessions().message(), &debug] {
+        let hidden = !said.contains(&format!("{id:x}")) && !said.contains(&id.to_string());
+        assert!(hidden, "{said}");
+    }
+    assert!(debug.contains("slot: 0, sequence: 1"), "{debug}");
+    table.set_epoch(1);
+    let Arrival::Refuse(over) =
+        table.arrive(now, this(session, 0, 1), METHOD.into(), same(), || Ok(1))
+    else {
+        panic!("it is over");
+    };
+    assert!(over.message().starts_with("the session was opened in epoch 0"), "{over}");
+}
+
+#[test]
 fn a_repeat_with_another_request_is_refused_and_does_not_run() {
     let (mut table, session, now) = table();
     let call = this(session, 0, 1);
