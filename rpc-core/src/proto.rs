@@ -6,6 +6,7 @@
 //!
 //! * [`hello`]: what two HELLOs agree on.
 //! * [`calls`]: the slot table, with ids that are checked by generation.
+//! * [`entrance`]: whether a handler was entered, where something stands before it.
 //! * [`deadlines`]: when to look for expired calls.
 //! * [`stream`]: order, windows and the end of a stream of messages.
 //! * [`client`]: the caller's side of every call on a connection.
@@ -15,6 +16,7 @@
 pub mod calls;
 pub mod client;
 pub mod deadlines;
+pub mod entrance;
 pub mod hello;
 #[cfg(test)]
 mod pair;

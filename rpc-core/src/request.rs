@@ -17,6 +17,7 @@ use crate::interceptor::Payload;
 use crate::message::SlotUse;
 use crate::metadata::{self, MetadataMap};
 use crate::proto::deadlines::{deadline_after, expired_before_execution};
+use crate::proto::entrance::Entrance;
 use crate::server::{too_large, too_much_metadata};
 use crate::status::{Executed, Status};
 use crate::transport::pressure::PressureWatch;
@@ -38,6 +39,8 @@ pub struct Request<T> {
     slot: Option<Box<Slot>>,
     /// Boxed for the same reason.
     extensions: Option<Box<Extensions>>,
+    /// Of a received request, where something stands before its handler.
+    entrance: Option<Arc<Entrance>>,
 }
 
 /// The use of a slot that a call has, and on a server what bounds the calls that run. Such a call goes on when its connection
@@ -149,6 +152,7 @@ impl<T> Request<T> {
             metadata,
             slot,
             extensions,
+            entrance,
         } = self;
         Ok(Request {
             message: change(message)?,
@@ -159,6 +163,7 @@ impl<T> Request<T> {
             metadata,
             slot,
             extensions,
+            entrance,
         })
     }
 
@@ -223,6 +228,15 @@ impl<T> Request<T> {
 
     pub(crate) fn take_held(&mut self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.slot.as_mut()?.held.take()
+    }
+
+    /// Says where its handler is entered: `None` where to call the service is that.
+    pub(crate) fn set_entrance(&mut self, entrance: Option<Arc<Entrance>>) {
+        self.entrance = entrance;
+    }
+
+    pub(crate) fn entrance(&self) -> Option<&Arc<Entrance>> {
+        self.entrance.as_ref()
     }
 
     /// Gives the call a turn that was waited for: see [`Channel::turn`](crate::Channel::turn). On another connection
@@ -352,6 +366,7 @@ impl<T> Request<T> {
             metadata,
             slot: None,
             extensions: None,
+            entrance: None,
         }
     }
 
@@ -399,6 +414,7 @@ impl Request<Payload> {
             metadata: self.metadata.clone(),
             slot: self.slot.clone(),
             extensions: None,
+            entrance: self.entrance.clone(),
         })
     }
 }

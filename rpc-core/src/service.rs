@@ -8,10 +8,12 @@ mod streaming;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
 use crate::message::{Form, ReplyForm};
+use crate::proto::entrance::Entrance;
 use crate::request::{Request, Response};
 use crate::status::{Executed, Status};
 
@@ -38,6 +40,48 @@ pub trait Service: Send + Sync + 'static {
         drop(request);
         let status = no_such_method(self.descriptor(), method);
         Box::pin(std::future::ready(Err(status)))
+    }
+
+    /// Whether it only stands before another service, and enters that by itself, later or not at all.
+    #[doc(hidden)]
+    fn is_layer(&self) -> bool {
+        false
+    }
+}
+
+/// A place to note that the handler of a call of `service` was entered; `None` where to call it is that.
+pub(crate) fn entrance_of(service: &(impl Service + ?Sized)) -> Option<Arc<Entrance>> {
+    service.is_layer().then(Arc::default)
+}
+
+/// Calls `service`, which enters the handler unless it is one more layer.
+pub(crate) fn enter(
+    service: &(impl Service + ?Sized),
+    method: usize,
+    request: Request<Body>,
+) -> HandlerFuture {
+    match check_in(service, &request) {
+        Ok(()) => service.call(method, request),
+        Err(status) => Box::pin(std::future::ready(Err(status))),
+    }
+}
+
+/// The same for a method that has streams.
+pub(crate) fn enter_streaming(
+    service: &(impl Service + ?Sized),
+    method: usize,
+    request: Request<StreamInput>,
+) -> StreamHandlerFuture {
+    match check_in(service, &request) {
+        Ok(()) => service.call_streaming(method, request),
+        Err(status) => Box::pin(std::future::ready(Err(status))),
+    }
+}
+
+fn check_in<T>(service: &(impl Service + ?Sized), request: &Request<T>) -> Result<(), Status> {
+    match request.entrance() {
+        Some(entrance) if !service.is_layer() => entrance.enter(),
+        _ => Ok(()),
     }
 }
 

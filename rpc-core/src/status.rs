@@ -126,9 +126,11 @@ impl Status {
         self.with_metadata(trailers)
     }
 
-    /// The same status with another code.
-    pub(crate) fn with_code(mut self, code: Code) -> Self {
-        self.0.code = code;
+    /// The same status with a code of failure: who fails with `Ok` has no reply to give, so that cannot be what was meant.
+    pub(crate) fn not_ok(mut self) -> Self {
+        if self.0.code == Code::Ok {
+            self.0.code = Code::Unknown;
+        }
         self
     }
 

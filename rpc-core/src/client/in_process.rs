@@ -15,9 +15,10 @@ use super::due::Due;
 use super::link::expired_before_sending;
 use crate::buf::Body;
 use crate::metadata::MetadataMap;
+use crate::proto::entrance::{Entrance, stop};
 use crate::request::{Origin, Received, Request, Response};
 use crate::server::Handler;
-use crate::service::{Service, StreamInput, StreamOutput};
+use crate::service::{Service, StreamInput, StreamOutput, entrance_of};
 use crate::status::{Executed, Status};
 
 pub(super) use open::{InProcessOpen, OpenReply};
@@ -50,7 +51,7 @@ enum Stage<I: Input> {
         input: I,
         metadata: Option<Box<MetadataMap>>,
     },
-    Running(Handler<I::Output>),
+    Running(Handler<I::Output>, Option<Arc<Entrance>>),
     Over,
 }
 
@@ -134,12 +135,22 @@ impl<I: Input> InProcess<I> {
 
     /// Ends the call; its handler is dropped.
     pub(super) fn cancel(&mut self) -> Status {
-        let executed = match self.stage {
+        cancelled(self.stop())
+    }
+
+    /// Drops the handler. Says whether it was entered.
+    fn stop(&mut self) -> Executed {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Ready { .. } => Executed::No,
-            Stage::Running(_) | Stage::Over => Executed::Yes,
-        };
-        self.stage = Stage::Over;
-        cancelled(executed)
+            Stage::Running(handler, entrance) => {
+                // First, so that nothing is entered while it is dropped.
+                let executed = stop(entrance.as_deref());
+                drop(handler);
+                executed
+            }
+            // Its outcome said it.
+            Stage::Over => Executed::Maybe,
+        }
     }
 
     pub(super) fn poll(
@@ -149,7 +160,7 @@ impl<I: Input> InProcess<I> {
         if let Err(status) = self.enter() {
             return Poll::Ready(Err(status));
         }
-        let Stage::Running(handler) = &mut self.stage else {
+        let Stage::Running(handler, _) = &mut self.stage else {
             unreachable!("a call is not polled after it has ended");
         };
         if let Poll::Ready(outcome) = I::poll(handler, cx) {
@@ -157,8 +168,8 @@ impl<I: Input> InProcess<I> {
             return Poll::Ready(outcome);
         }
         std::task::ready!(self.due.poll(cx));
-        self.stage = Stage::Over;
-        Poll::Ready(Err(expired::<I>()))
+        let executed = self.stop();
+        Poll::Ready(Err(expired::<I>(executed)))
     }
 
     /// Enters the handler, if that has not been done.
@@ -176,14 +187,16 @@ impl<I: Input> InProcess<I> {
             let received = Received { deadline, origin: Origin::InProcess };
             let mut request = Request::received(input, received, metadata);
             request.set_called_path(path);
-            self.stage = Stage::Running(I::enter(&*service, method, request, deadline));
+            let entrance = entrance_of(&*service);
+            request.set_entrance(entrance.clone());
+            self.stage = Stage::Running(I::enter(&*service, method, request, deadline), entrance);
         }
         Ok(())
     }
 }
 
-fn expired<I: Input>() -> Status {
-    Status::deadline_exceeded(I::EXPIRED).with_executed(Executed::Yes)
+fn expired<I: Input>(executed: Executed) -> Status {
+    Status::deadline_exceeded(I::EXPIRED).with_executed(executed)
 }
 
 fn cancelled(executed: Executed) -> Status {

@@ -122,7 +122,7 @@ impl Progress {
             (Executed::No, _) => Executed::Maybe,
             (known, _) => known,
         };
-        status.with_executed(executed)
+        status.not_ok().with_executed(executed)
     }
 
     /// Begins a run of the rest.

@@ -8,10 +8,11 @@ use super::replies::{Handover, Opened, Opening};
 use super::{Begun, Called, Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
 use crate::buf::Body;
 use crate::message::ReplyForm;
+use crate::proto::entrance::Entrance;
 use crate::request::{Request, Response};
 use crate::service::{
     HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
-    StreamOutput, unknown_method, unknown_streaming_method, wrong_output,
+    StreamOutput, enter, enter_streaming, unknown_method, unknown_streaming_method, wrong_output,
 };
 use crate::status::Status;
 use crate::transport::BoxFuture;
@@ -45,7 +46,8 @@ impl<S: Service + ?Sized> Service for Intercepted<S> {
             return unknown_method(self.descriptor(), method);
         };
         let (service, path) = (Arc::clone(&self.service), called.path.clone());
-        let rest = Arc::new(Unary { service, index: method, path });
+        let entrance = request.entrance().cloned();
+        let rest = Arc::new(Unary { service, index: method, path, entrance });
         let (next, progress) = Next::new(called, Side::Server, rest);
         let interceptor = Arc::clone(&self.interceptor);
         Box::pin(async move {
@@ -62,7 +64,8 @@ impl<S: Service + ?Sized> Service for Intercepted<S> {
         let reply = called.method.reply;
         let (handover, opened) = Handover::new();
         let (service, path) = (Arc::clone(&self.service), called.path.clone());
-        let rest = Streams { service, index: method, path, reply, handover };
+        let entrance = request.entrance().cloned();
+        let rest = Streams { service, index: method, path, reply, handover, entrance };
         let (next, progress) = Next::new(called, Side::Server, Arc::new(rest));
         let interceptor = Arc::clone(&self.interceptor);
         Box::pin(async move {
@@ -90,6 +93,10 @@ impl<S: Service + ?Sized> Service for Intercepted<S> {
             }
         })
     }
+
+    fn is_layer(&self) -> bool {
+        true
+    }
 }
 
 impl<S: Service + ?Sized> Intercepted<S> {
@@ -110,6 +117,8 @@ struct Unary<S: ?Sized> {
     index: usize,
     /// Of a service that answers for many; the interceptor may have lost it.
     path: Option<Arc<str>>,
+    /// The same of it: the handler is not to be entered unnoticed.
+    entrance: Option<Arc<Entrance>>,
 }
 
 impl<S: Service + ?Sized> Rest for Unary<S> {
@@ -119,7 +128,8 @@ impl<S: Service + ?Sized> Rest for Unary<S> {
         let running = in_time.and_then(|request| request.try_map(Payload::into_whole));
         let running = running.map(|mut request| {
             request.set_called_path(self.path.clone());
-            self.service.call(self.index, request)
+            request.set_entrance(self.entrance.clone());
+            enter(&*self.service, self.index, request)
         });
         Box::pin(async move { Ok(running?.await?.map(Payload::from)) })
     }
@@ -136,6 +146,7 @@ struct Streams<S: ?Sized> {
     path: Option<Arc<str>>,
     reply: ReplyForm,
     handover: Handover,
+    entrance: Option<Arc<Entrance>>,
 }
 
 impl<S: Service + ?Sized> Rest for Streams<S> {
@@ -144,7 +155,8 @@ impl<S: Service + ?Sized> Rest for Streams<S> {
         let running = in_time.and_then(|request| request.try_map(Payload::into_input));
         let running = running.map(|mut request| {
             request.set_called_path(self.path.clone());
-            self.service.call_streaming(self.index, request)
+            request.set_entrance(self.entrance.clone());
+            enter_streaming(&*self.service, self.index, request)
         });
         let (reply, handover) = (self.reply, self.handover.clone());
         Box::pin(async move {

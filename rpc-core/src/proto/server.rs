@@ -18,11 +18,13 @@ mod methods;
 mod stopping;
 mod streams;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::deadlines::{Deadlines, Timer, deadline_after};
+use super::entrance::Entrance;
 use crate::message::{CallId, Form, MethodId, ReplyForm};
 use crate::proto::stream::{CallStreams, StreamWindows};
 use crate::status::{Executed, Status};
@@ -59,6 +61,8 @@ struct Slot<H> {
     /// Drops the handler's task. Kept when the handler has finished, until the task has handed its answer to the
     /// transport, which may be full.
     handle: Option<H>,
+    /// Where its handler is entered, if something stands before that.
+    entrance: Option<Arc<Entrance>>,
     /// Of a call that runs. Boxed, so that calls without any stay short.
     streams: Option<Box<CallStreams>>,
 }
@@ -204,12 +208,14 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         self.slot(call)?.handle.take()
     }
 
-    /// The handler is about to be entered. Not if the call was stopped or its deadline has passed.
-    pub fn enter(&mut self, now: Instant, call: CallId) -> Entry {
+    /// The handler is about to be entered, or what stands before it; then `entrance` is where the handler is. Not if the
+    /// call was stopped or its deadline has passed.
+    pub fn enter(&mut self, now: Instant, call: CallId, entrance: Option<&Arc<Entrance>>) -> Entry {
         match self.slot(call) {
-            Some(Slot { state, .. }) => match *state {
+            Some(slot) => match slot.state {
                 State::Admitted { deadline } if now < deadline => {
-                    *state = State::Entered { deadline };
+                    slot.state = State::Entered { deadline };
+                    slot.entrance = entrance.cloned();
                     Entry::Go
                 }
                 _ => Entry::Stop,
@@ -221,6 +227,10 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
     /// The handler returned. Says whether its answer is wanted.
     pub fn handle_returned(&mut self, call: CallId) -> Answer {
         let Some(slot) = self.finish(call, Executed::Yes) else { return Answer::Discard };
+        if let Some(entrance) = slot.entrance.take() {
+            // Not closed: an interceptor that answers by itself may leave the call to a task.
+            slot.state = State::Finished(entrance.so_far());
+        }
         let messages = slot.streams.take().and_then(|mut streams| {
             let messages = streams.end_outgoing();
             self.over.push(*streams);
@@ -248,7 +258,13 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        let new = Slot { generation: call.generation, state, handle: None, streams: None };
+        let new = Slot {
+            generation: call.generation,
+            state,
+            handle: None,
+            entrance: None,
+            streams: None,
+        };
         let mut old = self.slots[index].replace(new);
         let streams = old.as_mut().and_then(|old| old.streams.take());
         self.over.extend(streams.map(|streams| *streams));

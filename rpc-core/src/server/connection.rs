@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::handler::Handler;
-use super::intake::Intake;
+use super::intake::{Calls, Intake};
 use super::router::Route;
 use super::workers::Workers;
 use crate::buf::Body;
@@ -15,6 +15,7 @@ use crate::message::{CallId, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
 use crate::proto::server::{Answer, Entry, Forms};
 use crate::request::{ConnectionOrigin, Origin, Received, Request, Response};
+use crate::service::entrance_of;
 use crate::status::{Code, Executed, Status};
 use crate::transport::{Connection, Flush, Outgoing, SendError, SendHints};
 use crate::wire;
@@ -43,7 +44,9 @@ impl Peer {
     /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
     pub(super) async fn run(&self, job: Job) {
         let Job { call, route, forms, deadline, body, metadata, slot } = job;
-        if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
+        let entrance = entrance_of(&*route.service);
+        let enter = |calls: &mut Calls| calls.enter(Instant::now(), call, entrance.as_ref());
+        if self.intake.with_calls(enter) == Entry::Stop {
             return;
         }
         if slot.is_some()
@@ -55,6 +58,7 @@ impl Peer {
         let received = Received { deadline, origin };
         let mut request = Request::received(body, received, metadata);
         request.receive_slot(slot);
+        request.set_entrance(entrance);
         request.set_called_path(route.path().cloned());
         let mut handler = Handler::enter(&*route.service, route.index(forms), request, deadline);
         let outcome = poll_fn(|cx| handler.poll(cx)).await;

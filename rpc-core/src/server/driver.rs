@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, GoAway, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
 use crate::proto::server::{Admitted, Refusal, Stopped};
-use crate::status::Status;
+use crate::status::{Executed, Status};
 use crate::transport::news::News;
 use crate::transport::{BoxFuture, Flush, Incoming, Outgoing, SendError, SendHints};
 use crate::wire;
@@ -227,7 +227,11 @@ impl Driver {
                 return;
             };
             for stopped in self.peer.intake.with_calls(|calls| calls.handle_timeout(now)) {
-                let status = Status::deadline_exceeded("the deadline passed while the handler ran");
+                let status = Status::deadline_exceeded(match stopped.executed {
+                    Executed::Yes => "the deadline passed while the handler ran",
+                    Executed::Maybe => "the deadline passed while the call ran",
+                    Executed::No => "the deadline passed before the handler was entered",
+                });
                 self.handle_stopped(stopped, status);
             }
             self.peer.let_go();

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::time::Instant;
@@ -13,9 +14,10 @@ use tracing::error;
 use crate::buf::Body;
 use crate::context::Scope;
 use crate::metadata::MetadataMap;
+use crate::proto::entrance::{Entrance, stop};
 use crate::request::{Request, Response};
-use crate::service::{Service, StreamInput, StreamOutput};
-use crate::status::{Code, Executed, Status};
+use crate::service::{Service, StreamInput, StreamOutput, enter, enter_streaming};
+use crate::status::{Executed, Status};
 use crate::streaming::{Guarded, Messages, panic_message};
 
 /// A handler from its entry to its return.
@@ -25,13 +27,16 @@ use crate::streaming::{Guarded, Messages, panic_message};
 pub(crate) struct Handler<T = Body> {
     path: Cow<'static, str>,
     scope: Scope,
+    /// `None` where to call the service is to enter the handler.
+    entrance: Option<Arc<Entrance>>,
     entered: Result<Returning<T>, Option<Status>>,
 }
 
 type Returning<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
 
 impl Handler {
-    /// Enters the method's handler; it runs as it is polled.
+    /// Calls the method of the service, and by that enters its handler if nothing stands before it; it runs as it is
+    /// polled.
     pub(crate) fn enter(
         service: &dyn Service,
         method: usize,
@@ -39,7 +44,8 @@ impl Handler {
         deadline: Instant,
     ) -> Self {
         let path = path_of(service, method, &request);
-        Self::guard(path, deadline, || service.call(method, request))
+        let entrance = request.entrance().cloned();
+        Self::guard(path, deadline, entrance, || enter(service, method, request))
     }
 
     /// Polls the handler. Not to be called after it was ready.
@@ -59,7 +65,8 @@ impl Handler<StreamOutput> {
         deadline: Instant,
     ) -> Self {
         let path = path_of(service, method, &request);
-        Self::guard(path, deadline, || service.call_streaming(method, request))
+        let entrance = request.entrance().cloned();
+        Self::guard(path, deadline, entrance, || enter_streaming(service, method, request))
     }
 
     /// Polls the handler. Not to be called after it was ready. The replies that it returns know the call as it does,
@@ -91,11 +98,12 @@ impl<T> Handler<T> {
     fn guard(
         path: Cow<'static, str>,
         deadline: Instant,
+        entrance: Option<Arc<Entrance>>,
         enter: impl FnOnce() -> Returning<T>,
     ) -> Self {
-        let entered =
-            catch_unwind(AssertUnwindSafe(enter)).map_err(|panic| Some(panicked(&path, &*panic)));
-        Self { path, scope: Scope::new(deadline), entered }
+        let entered = catch_unwind(AssertUnwindSafe(enter))
+            .map_err(|panic| Some(panicked(&path, &*panic, stop(entrance.as_deref()))));
+        Self { path, scope: Scope::new(deadline), entrance, entered }
     }
 
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<T>, Status>> {
@@ -110,8 +118,8 @@ impl<T> Handler<T> {
         let polled = catch_unwind(AssertUnwindSafe(|| scope.enter(|| future.as_mut().poll(cx))));
         let outcome = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(outcome)) => outcome.map_err(not_ok),
-            Err(panic) => Err(panicked(&self.path, &*panic)),
+            Ok(Poll::Ready(outcome)) => outcome.map_err(Status::not_ok),
+            Err(panic) => Err(panicked(&self.path, &*panic, stop(self.entrance.as_deref()))),
         };
         Poll::Ready(outcome)
     }
@@ -133,7 +141,8 @@ fn guard_replies(
     replies: Box<dyn Messages>,
     trailers: MetadataMap,
 ) -> StreamOutput {
-    let panicked = move |panic: &(dyn Any + Send)| panicked(&path, panic);
+    // There are replies, so that the handler was entered.
+    let panicked = move |panic: &(dyn Any + Send)| panicked(&path, panic, Executed::Yes);
     let replies = Replies { replies: Guarded::new(replies, panicked), scope, trailers };
     StreamOutput::Stream(Box::new(replies))
 }
@@ -169,19 +178,19 @@ where
 impl<F> Replies<F> {
     /// The status with which the replies fail: trailers are the metadata of one.
     fn failed(&mut self, status: Status) -> Status {
-        not_ok(status.after_trailers(std::mem::take(&mut self.trailers)))
+        status.after_trailers(std::mem::take(&mut self.trailers)).not_ok()
     }
 }
 
-/// A handler that fails with `Ok` has no reply to send, so that cannot be what it meant.
-fn not_ok(status: Status) -> Status {
-    if status.code() == Code::Ok { status.with_code(Code::Unknown) } else { status }
-}
-
-fn panicked(path: &str, panic: &(dyn Any + Send)) -> Status {
+fn panicked(path: &str, panic: &(dyn Any + Send), executed: Executed) -> Status {
     let message = panic_message(panic);
-    error!(method = path, panic = message, "handler panicked");
+    let what = match executed {
+        Executed::Yes => "the handler",
+        Executed::Maybe => "an interceptor",
+        Executed::No => "what stands before the handler",
+    };
+    error!(method = path, panic = message, "{what} panicked");
     // The panic's own words stay here: they may hold what the caller must not see.
-    Status::internal(format!("the handler of {path} panicked; the server's log says why"))
-        .with_executed(Executed::Yes)
+    Status::internal(format!("{what} of {path} panicked; the server's log says why"))
+        .with_executed(executed)
 }

@@ -11,7 +11,7 @@ use crate::buf::Body;
 use crate::request::Request;
 use crate::service::{
     HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
-    StreamOutput,
+    StreamOutput, enter, enter_streaming,
 };
 use crate::status::Executed;
 
@@ -115,7 +115,7 @@ impl<S: Service + ?Sized> Service for Limited<S> {
             }
             whole @ StreamInput::Whole(_) => whole,
         });
-        let running = self.service.call_streaming(method, request);
+        let running = enter_streaming(&*self.service, method, request);
         Box::pin(async move {
             let response = running.await?;
             Ok(response.map(|output| match output {
@@ -133,7 +133,7 @@ impl<S: Service + ?Sized> Service for Limited<S> {
                 let held = Arc::new(held);
                 // Such a call goes on when this one is dropped.
                 request.hold(Arc::clone(&held) as _);
-                let running = self.service.call(method, request);
+                let running = enter(&*self.service, method, request);
                 Box::pin(async move {
                     let _held = held;
                     running.await
@@ -142,7 +142,7 @@ impl<S: Service + ?Sized> Service for Limited<S> {
             Err(status) => {
                 let executed = match (request.slot(), &self.sessions) {
                     (Some(this), Some(sessions)) if sessions.knows(this) => {
-                        return self.service.call(method, request);
+                        return enter(&*self.service, method, request);
                     }
                     // Another attempt may be on its way.
                     (Some(_), Some(_)) => Executed::Maybe,
@@ -151,6 +151,10 @@ impl<S: Service + ?Sized> Service for Limited<S> {
                 Box::pin(std::future::ready(Err(status.with_executed(executed))))
             }
         }
+    }
+
+    fn is_layer(&self) -> bool {
+        true
     }
 }
 

@@ -23,7 +23,8 @@ use crate::message::SlotUse;
 use crate::proto::sessions::{Arrival, Fingerprint, SessionLimits, SessionTable};
 use crate::request::{Request, Response};
 use crate::service::{
-    HandlerFuture, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput, unknown_method,
+    HandlerFuture, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput, enter,
+    enter_streaming, unknown_method,
 };
 use crate::status::{Executed, Status};
 use crate::wire;
@@ -145,6 +146,9 @@ impl Once {
     }
 
     async fn run(self, method: usize, mut request: Request<Body>, this: SlotUse) -> Outcome {
+        let attempt = request.entrance().cloned();
+        // Before there is anything that goes on.
+        attempt.as_ref().map_or(Ok(()), |attempt| attempt.go_apart())?;
         let (tell, new) = Running::begin();
         let (mut held, mut room, len) = (request.take_held(), None, request.get_ref().len());
         let begin = || {
@@ -165,6 +169,7 @@ impl Once {
                 if let Some(superseded) = &superseded {
                     superseded.stop.notify_one();
                 }
+                request.set_entrance(Some(Arc::clone(&running.entrance)));
                 let sessions = self.sessions.clone();
                 let execution = Execution {
                     sessions,
@@ -182,6 +187,9 @@ impl Once {
             Arrival::Answer(answer) => return Outcome::clone(&answer),
             Arrival::Refuse(status) => return Err(status),
         };
+        if let Some(attempt) = attempt {
+            attempt.follow(waiting.entrance());
+        }
         waiting.outcome().await
     }
 
@@ -201,7 +209,7 @@ impl Service for Once {
 
     fn call(&self, method: usize, request: Request<Body>) -> HandlerFuture {
         match request.slot() {
-            None => self.service.call(method, request),
+            None => enter(&*self.service, method, request),
             Some(_) if method >= self.descriptor().methods.len() => {
                 unknown_method(self.descriptor(), method)
             }
@@ -210,7 +218,11 @@ impl Service for Once {
     }
 
     fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
-        self.service.call_streaming(method, request)
+        enter_streaming(&*self.service, method, request)
+    }
+
+    fn is_layer(&self) -> bool {
+        true
     }
 }
 
@@ -246,7 +258,7 @@ impl Execution {
             _closed = server.changed() => None,
             () = running.stop.notified() => None,
             outcome = self.execute(&*once.service, method, request) => Some(outcome),
-            () = running.unattended(limit) => Some(Err(unattended(limit))),
+            () = running.unattended(limit) => Some(Err(unattended(limit, self.executed()))),
         };
     }
 
@@ -263,14 +275,26 @@ impl Execution {
         let returned = timeout_at(deadline, std::future::poll_fn(|cx| handler.poll(cx))).await;
         returned.unwrap_or_else(|_elapsed| {
             let message = "the deadline of the first attempt passed before the handler returned";
-            Err(Status::deadline_exceeded(message).with_executed(Executed::Yes))
+            Err(Status::deadline_exceeded(message).with_executed(self.running.entrance.stop()))
         })
+    }
+}
+
+impl Execution {
+    /// What to say of the handler, which is stopped.
+    fn executed(&self) -> Executed {
+        match self.running.entrance.stop() {
+            Executed::No => Executed::No,
+            // What it did until then is not known.
+            Executed::Maybe | Executed::Yes => Executed::Maybe,
+        }
     }
 }
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        let outcome = Arc::new(self.outcome.take().unwrap_or_else(|| Err(stopped())));
+        let outcome = self.outcome.take().unwrap_or_else(|| Err(stopped(self.executed())));
+        let outcome = Arc::new(outcome);
         let executed = outcome.as_ref().as_ref().map_or_else(Status::executed, |_| Executed::Yes);
         let keep = || Arc::new(copy(&outcome));
         self.sessions.table().finish(Instant::now(), self.this, executed, len(&outcome), keep);
@@ -301,16 +325,16 @@ fn len(answer: &Outcome) -> usize {
     }
 }
 
-fn stopped() -> Status {
+fn stopped(executed: Executed) -> Status {
     let message = "the handler was stopped: its slot had a newer call, or its server ended";
-    Status::aborted(message).with_executed(Executed::Maybe)
+    Status::aborted(message).with_executed(executed)
 }
 
-fn unattended(limit: Duration) -> Status {
+fn unattended(limit: Duration, executed: Executed) -> Status {
     let message = format!(
         "the handler was stopped: nobody had waited for its answer for max_unattended of {limit:?}"
     );
-    Status::aborted(message).with_executed(Executed::Maybe)
+    Status::aborted(message).with_executed(executed)
 }
 
 /// A received request has a deadline, so that this is about a service that somebody calls by hand.

@@ -9,13 +9,14 @@ use tokio::time::Instant;
 
 use super::connection::{Job, Peer};
 use super::handler::Handler;
+use super::intake::Calls;
 use super::router::Route;
 use crate::buf::Body;
 use crate::message::{CallId, Form, Head, Message, ReplyForm};
 use crate::proto::server::{Entry, Forms};
 use crate::proto::stream::{Next, Over};
 use crate::request::{Origin, Received, Request, Response};
-use crate::service::{StreamInput, StreamOutput, wrong_output};
+use crate::service::{StreamInput, StreamOutput, entrance_of, wrong_output};
 use crate::status::{Executed, Status};
 use crate::streaming::{Fed, Messages, One, Outlet, Single, WindowPost, feed, send};
 use crate::transport::{Connection, Flush};
@@ -38,7 +39,9 @@ impl Peer {
                 None => return,
             },
         };
-        if self.intake.with_calls(|calls| calls.enter(Instant::now(), call)) == Entry::Stop {
+        let entrance = entrance_of(&*route.service);
+        let enter = |calls: &mut Calls| calls.enter(Instant::now(), call, entrance.as_ref());
+        if self.intake.with_calls(enter) == Entry::Stop {
             return;
         }
         if slot.is_some() {
@@ -47,6 +50,7 @@ impl Peer {
         let origin = Origin::Connection(Arc::clone(&self.origin));
         let mut request = Request::received(input, Received { deadline, origin }, metadata);
         request.set_called_path(route.path().cloned());
+        request.set_entrance(entrance);
         let outcome = run_handler(&route, forms, request, deadline).await;
         let outcome = match outcome.map(Response::into_parts) {
             Ok((StreamOutput::Whole(body), metadata)) if forms.reply != ReplyForm::Stream => {

@@ -15,6 +15,7 @@ use verbwire_tests::fixture::{Fixture, LONG, Serving, begin};
 use verbwire_tests::proto::context::context_client::ContextClient;
 use verbwire_tests::proto::context::context_server::ContextServer;
 use verbwire_tests::proto::context::{LeftRequest, MirrorRequest};
+use verbwire_tests::runner::ON_PURPOSE;
 
 pub(crate) const CASES: &[Case] = &[
     case!(a_function_adds_metadata_on_the_client),
@@ -29,6 +30,10 @@ pub(crate) const CASES: &[Case] = &[
     case!(the_deadline_covers_interceptors),
     case!(a_cancel_reaches_through_interceptors),
     case!(a_call_that_waits_in_an_interceptor_is_cancelled_at_once),
+    case!(a_call_that_ends_in_a_servers_interceptor_was_not_executed),
+    case!(a_call_that_ends_before_a_server_is_through_with_it_was_not_executed).over_a_connection(),
+    case!(a_server_whose_interceptor_panics_says_whether_the_handler_ran),
+    case!(an_interceptor_that_fails_with_ok_fails_with_unknown),
 ];
 
 /// Messages of a kind, in order.
@@ -42,6 +47,15 @@ impl Notes {
 
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until `note` is there.
+    pub(crate) async fn until(&self, note: &str) {
+        let begun = Instant::now();
+        while !self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|one| one == note) {
+            assert!(begun.elapsed() < LONG, "{note} was not noted within {LONG:?}");
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 }
 
@@ -315,4 +329,100 @@ async fn a_call_that_waits_in_an_interceptor_is_cancelled_at_once(fixture: Fixtu
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::No));
     assert!(begun.elapsed() < LONG);
     assert!(!service.events().has("hangs"));
+}
+
+/// Ends calls in their handlers' places: one is cancelled there, and one reaches its deadline.
+async fn assert_not_executed(client: &ContextClient, service: &Surroundings, notes: &Notes) {
+    let mut call = client.hang(LeftRequest {});
+    let handle = call.cancel_handle();
+    let call = begin(call).await;
+    notes.until("waits").await;
+    handle.cancel();
+    let status = call.await.expect("no panic").expect_err("cancelled");
+    assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::No), "{status}");
+    let mut request = Request::new(LeftRequest {});
+    request.set_timeout(Duration::from_millis(200));
+    let status = client.hang(request).await.expect_err("too slow");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    // A client that was first to see the deadline cannot know.
+    assert_ne!(status.executed(), Executed::Yes, "{status}");
+    sleep(Duration::from_secs(2)).await;
+    assert!(!service.events().has("hangs"), "the interceptor's time is over");
+}
+
+async fn a_call_that_ends_in_a_servers_interceptor_was_not_executed(fixture: Fixture) {
+    let (service, notes) = (Surroundings::default(), Notes::default());
+    let slow = Slow(Duration::from_secs(1), notes.clone());
+    let slow = verbwire::interceptor::Intercepted::new(ContextServer::new(service.clone()), slow);
+    let client = ContextClient::new(channel(&fixture, slow).await);
+    assert_not_executed(&client, &service, &notes).await;
+}
+
+async fn a_call_that_ends_before_a_server_is_through_with_it_was_not_executed(fixture: Fixture) {
+    let (service, notes) = (Surroundings::default(), Notes::default());
+    let bounded = verbwire::Limited::new(ContextServer::new(service.clone()), &LoadLimits::new());
+    let builder = Server::builder()
+        .add_service(bounded)
+        .sessions(&verbwire::Sessions::default())
+        .load_limits(&LoadLimits::new().max_running_calls(10))
+        .intercept(Slow(Duration::from_secs(1), notes.clone()))
+        .intercept(Watch("outer", Notes::default()));
+    let channel = Serving::start(builder, &fixture.target()).await.connect().await;
+    assert_not_executed(&ContextClient::new(channel), &service, &notes).await;
+}
+
+/// Panics before the handler, or after it.
+struct Falls(Moment);
+
+enum Moment {
+    Before,
+    After,
+}
+
+#[expect(clippy::panic, reason = "what the case is about")]
+impl Interceptor for Falls {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        if let Moment::After = self.0 {
+            next.run(request).await?;
+        }
+        panic!("{ON_PURPOSE}: in an interceptor");
+    }
+}
+
+async fn a_server_whose_interceptor_panics_says_whether_the_handler_ran(fixture: Fixture) {
+    for (moment, executed) in [(Moment::Before, Executed::No), (Moment::After, Executed::Yes)] {
+        let service = ContextServer::new(Surroundings::default());
+        let falls = verbwire::interceptor::Intercepted::new(service, Falls(moment));
+        let client = ContextClient::new(channel(&fixture, falls).await);
+        let status = client.mirror(mirror(b"")).await.expect_err("it panics");
+        assert_eq!((status.code(), status.executed()), (Code::Internal, executed), "{status}");
+        let requests = verbwire_tests::streams::items([MirrorRequest::default()]);
+        let status = client.mirror_all(requests).await.expect_err("it panics");
+        assert_eq!((status.code(), status.executed()), (Code::Internal, executed), "{status}");
+    }
+}
+
+/// Fails with the code of success.
+struct Fine;
+
+impl Interceptor for Fine {
+    async fn intercept(&self, _: Request<Payload>, _: Next) -> Outcome {
+        Err(Status::new(Code::Ok, "fine"))
+    }
+}
+
+async fn an_interceptor_that_fails_with_ok_fails_with_unknown(fixture: Fixture) {
+    let service =
+        verbwire::interceptor::Intercepted::new(ContextServer::new(Surroundings::default()), Fine);
+    let there = channel(&fixture, service).await;
+    let here = plain(&fixture).await.0.intercepted(Fine);
+    for client in [ContextClient::new(there), ContextClient::new(here)] {
+        let unary = client.mirror(mirror(b"")).await.expect_err("it fails");
+        let requests = verbwire_tests::streams::items([MirrorRequest::default()]);
+        let streaming = client.mirror_each(requests).await.expect_err("it fails");
+        for status in [unary, streaming] {
+            let (code, executed) = (status.code(), status.executed());
+            assert_eq!((code, executed, status.message()), (Code::Unknown, Executed::No, "fine"));
+        }
+    }
 }

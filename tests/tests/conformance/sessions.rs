@@ -6,13 +6,14 @@ use tokio::time::{Instant, sleep};
 use verbwire::interceptor::{Interceptor, Next, Outcome, Payload};
 use verbwire::open::{StreamInput, StreamOutput};
 use verbwire::{
-    Code, Executed, LoadLimits, Request, SessionLimits, Sessions, Slot, SlotUse, Status,
+    Code, Executed, LoadLimits, Request, Server, SessionLimits, Sessions, Slot, SlotUse, Status,
 };
 use verbwire_core::codec::{Codec, Prost};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::fixture::{Fixture, LONG, Pair, Serving, begin, offering};
 use verbwire_tests::pattern;
+use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::{Blob, FailRequest, ProduceRequest, ScanRequest, Ticket};
 use verbwire_tests::service::Desk;
 
@@ -24,6 +25,11 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_repeat_by_an_interceptor_runs_once).over_a_connection(),
     case!(a_stale_sequence_is_refused).over_a_connection(),
     case!(a_call_that_expired_before_it_ran_may_run_again).over_a_connection(),
+    case!(a_call_that_expired_in_an_interceptor_behind_the_sessions_may_run_again)
+        .over_a_connection(),
+    case!(a_call_that_is_cancelled_before_its_turn_has_perhaps_been_executed)
+        .over_a_connection()
+        .in_real_time(),
     case!(a_call_with_a_slot_ends_at_its_deadline_without_its_connection).over_a_connection(),
     case!(the_next_call_in_a_slot_stops_what_nobody_waits_for).over_a_connection(),
     case!(a_call_that_nobody_waits_for_counts_as_running).over_a_connection(),
@@ -194,6 +200,77 @@ async fn a_call_that_expired_before_it_ran_may_run_again(fixture: Fixture) {
     assert_eq!(pair.witness.log().entries, 0);
     pair.witness.open(1);
     pair.client.gate(ticket(slot.id())).await.expect("it never ran");
+    assert_eq!(pair.witness.log().entries, 1);
+}
+
+/// Waits before it hands calls on.
+struct Waits;
+
+impl Interceptor for Waits {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        sleep(Duration::from_millis(300)).await;
+        next.run(request).await
+    }
+}
+
+/// A client of a server with sessions, whose service has an interceptor of its own, behind them.
+async fn behind(fixture: &Fixture, interceptor: impl Interceptor) -> (Pair, Serving) {
+    let desk = Desk::default();
+    let service = ConformanceServer::new(desk.clone());
+    let service = verbwire::interceptor::Intercepted::new(service, interceptor);
+    let builder = Server::builder().add_service(service).sessions(&Sessions::default());
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let pair = Pair { client: serving.client().await, witness: desk.witness().clone() };
+    (pair, serving)
+}
+
+async fn a_call_that_expired_in_an_interceptor_behind_the_sessions_may_run_again(fixture: Fixture) {
+    let (pair, _serving) = behind(&fixture, Waits).await;
+    let slot = slot(&pair).await;
+    let mut short = ticket(slot.id());
+    short.set_timeout(Duration::from_millis(100));
+    let status = pair.client.gate(short).await.expect_err("too short");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert_ne!(status.executed(), Executed::Yes, "{status}");
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(pair.witness.log().entries, 0);
+    pair.witness.open(1);
+    pair.client.gate(ticket(slot.id())).await.expect("it never ran");
+    assert_eq!(pair.witness.log().entries, 1);
+}
+
+/// Blocks its thread where the first use of a slot passes, for longer than it takes to make the second one.
+struct Blocks;
+
+impl Interceptor for Blocks {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        if request.slot().is_some_and(|slot| slot.sequence == 1) {
+            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(800)));
+            // Here the word that it is to stop is heard.
+            tokio::task::yield_now().await;
+        }
+        next.run(request).await
+    }
+}
+
+async fn a_call_that_is_cancelled_before_its_turn_has_perhaps_been_executed(fixture: Fixture) {
+    let (pair, _serving) = behind(&fixture, Blocks).await;
+    let slot = slot(&pair).await;
+    let first = begin(pair.client.gate(ticket(slot.id()))).await;
+    sleep(Duration::from_millis(200)).await;
+    let next = SlotUse { sequence: slot.id().sequence + 1, ..slot.id() };
+    let mut call = pair.client.gate(ticket(next));
+    let handle = call.cancel_handle();
+    let call = begin(call).await;
+    sleep(Duration::from_millis(200)).await;
+    handle.cancel();
+    let status = call.await.expect("no panic").expect_err("cancelled");
+    // It goes on, and waits for the first.
+    assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::Maybe), "{status}");
+    let status = first.await.expect("no panic").expect_err("the next use of its slot stopped it");
+    assert_eq!((status.code(), status.executed()), (Code::Aborted, Executed::No), "{status}");
+    pair.witness.open(1);
+    pair.client.gate(ticket(next)).await.expect("the call that went on");
     assert_eq!(pair.witness.log().entries, 1);
 }
 

@@ -10,7 +10,7 @@ use verbwire::{Code, Executed, Request, Response, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context::Surroundings;
-use verbwire_tests::fixture::{Fixture, LONG, Pair, short};
+use verbwire_tests::fixture::{Fixture, LONG, Pair, begin, short};
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::step::Act;
@@ -36,6 +36,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_stream_of_replies_runs_again_only_until_it_has_begun),
     case!(cancels_and_drops_reach_through_interceptors_of_streams),
     case!(the_deadline_covers_interceptors_of_streams),
+    case!(a_stream_that_ends_in_a_servers_interceptor_was_not_executed),
 ];
 
 /// A client of a desk, behind interceptors on both sides.
@@ -452,4 +453,35 @@ async fn the_deadline_covers_interceptors_of_streams(fixture: Fixture) {
     handle.cancel();
     let status = waiting.await.expect("no panic").expect_err("cancelled");
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::Yes), "{status}");
+}
+
+/// Waits before it hands calls on.
+struct Waits(Notes);
+
+impl Interceptor for Waits {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        self.0.add("waits");
+        sleep(Duration::from_secs(1)).await;
+        next.run(request).await
+    }
+}
+
+async fn a_stream_that_ends_in_a_servers_interceptor_was_not_executed(fixture: Fixture) {
+    let notes = Notes::default();
+    let Pair { client, witness } = pair(&fixture, Idle, Waits(notes.clone())).await;
+    let mut call = client.scan(scan(1, 1, &[1], Act::Take));
+    let handle = call.cancel_handle();
+    let call = begin(call).await;
+    notes.until("waits").await;
+    handle.cancel();
+    let status = call.await.expect("no panic").expect_err("cancelled");
+    assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::No), "{status}");
+    let mut request = Request::new(scan(1, 1, &[1], Act::Take));
+    request.set_timeout(Duration::from_millis(200));
+    let status = client.scan(request).await.expect_err("too slow");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    // A client that was first to see the deadline cannot know.
+    assert_ne!(status.executed(), Executed::Yes, "{status}");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(witness.log().entries, 0);
 }

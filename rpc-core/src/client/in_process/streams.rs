@@ -32,7 +32,7 @@ impl InProcessReplies {
 
     fn expire(&mut self) -> Poll<Option<Result<Body, Status>>> {
         self.replies = None;
-        Poll::Ready(Some(Err(expired::<StreamInput>())))
+        Poll::Ready(Some(Err(expired::<StreamInput>(Executed::Yes))))
     }
 
     pub(in crate::client) fn poll_message(

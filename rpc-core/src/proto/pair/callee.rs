@@ -96,7 +96,7 @@ impl Pair {
         if callee.entered || callee.collecting.is_some() {
             return;
         }
-        match self.server.enter(self.now, call) {
+        match self.server.enter(self.now, call, None) {
             Entry::Go => callee.entered = true,
             Entry::Stop => drop(self.callees.remove(&key(call))),
         }

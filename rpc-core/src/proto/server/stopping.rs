@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::{ServerCalls, Slot, State, Streaming, deadline, is_older};
 use crate::message::CallId;
+use crate::proto::entrance::stop;
 use crate::status::Executed;
 
 /// A call that was stopped before its handler returned.
@@ -13,7 +14,7 @@ pub struct Stopped<H> {
     pub call: CallId,
     /// Drops its handler. `None` where it had not been spawned yet.
     pub handle: Option<H>,
-    /// Whether the handler was entered.
+    /// Whether the handler was entered. `No` means also that it will not be.
     pub executed: Executed,
 }
 
@@ -29,7 +30,7 @@ pub struct Cancelled<H> {
 impl<R: Streaming + Clone, H> ServerCalls<R, H> {
     /// The call cannot go on. `None` if it does not run.
     pub fn stop(&mut self, call: CallId) -> Option<Stopped<H>> {
-        let executed = entered(self.slot(call)?.state);
+        let executed = self.slot(call)?.executed();
         let handle = self.finish(call, executed)?.handle.take();
         self.retire(call);
         Some(Stopped { call, handle, executed })
@@ -51,7 +52,7 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
                 Ok(none(*executed))
             }
             Some(slot) if slot.generation == call.generation => {
-                let executed = entered(slot.state);
+                let executed = slot.executed();
                 let handle = self.finish(call, executed).and_then(|slot| slot.handle.take());
                 self.retire(call);
                 Ok(Cancelled { executed, handle })
@@ -78,7 +79,7 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         for (entry, number) in self.slots.iter_mut().zip(0..) {
             let Some(slot) = entry else { continue };
             if deadline(slot.state).is_some_and(|deadline| deadline <= now) {
-                let executed = entered(slot.state);
+                let executed = slot.executed();
                 slot.state = State::Finished(executed);
                 let call = CallId { slot: number, generation: slot.generation };
                 stopped.push(Stopped { call, handle: slot.handle.take(), executed });
@@ -105,10 +106,13 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
     }
 }
 
-fn entered(state: State) -> Executed {
-    match state {
-        State::Admitted { .. } => Executed::No,
-        State::Entered { .. } => Executed::Yes,
-        State::Finished(executed) => executed,
+impl<H> Slot<H> {
+    /// What to say of the call, which ends now.
+    fn executed(&self) -> Executed {
+        match self.state {
+            State::Admitted { .. } => Executed::No,
+            State::Entered { .. } => stop(self.entrance.as_deref()),
+            State::Finished(executed) => executed,
+        }
     }
 }

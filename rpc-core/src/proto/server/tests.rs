@@ -55,8 +55,8 @@ fn a_call_runs_once_and_is_answered_once() {
     let call = id(0, 0);
     assert_eq!(admit(&mut calls, call).expect("admitted").route, "route");
     assert_eq!(calls.running(), 1);
-    assert_eq!(calls.enter(Instant::now(), call), Entry::Go);
-    assert_eq!(calls.enter(Instant::now(), call), Entry::Stop);
+    assert_eq!(calls.enter(Instant::now(), call, None), Entry::Go);
+    assert_eq!(calls.enter(Instant::now(), call, None), Entry::Stop);
     assert_eq!(calls.handle_returned(call), Answer::Send { in_flight: 0, messages: None });
     assert_eq!(calls.handle_returned(call), Answer::Discard);
     assert!(violation(admit(&mut calls, call)).contains("requested twice"));
@@ -120,7 +120,7 @@ fn the_deadline_is_checked_again_at_the_moment_of_execution() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
     calls.admit(now, request(id(0, 0)), second, resolve).expect("admitted");
-    assert_eq!(calls.enter(now + second, id(0, 0)), Entry::Stop);
+    assert_eq!(calls.enter(now + second, id(0, 0), None), Entry::Stop);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn deadlines_stop_handlers_and_say_whether_they_ran() {
         let timeout = Duration::from_millis(ms);
         calls.admit(now, request(id(slot, 0)), timeout, resolve).expect("admitted");
     }
-    calls.enter(now, id(0, 0));
+    calls.enter(now, id(0, 0), None);
     assert_eq!(calls.attach(id(0, 0), 7), None);
     assert_eq!(calls.next_timeout(), Some(at(50)));
     let stopped = calls.handle_timeout(at(50));
@@ -141,7 +141,7 @@ fn deadlines_stop_handlers_and_say_whether_they_ran() {
     assert_eq!(stopped, [entered, waiting]);
     assert_eq!(calls.next_timeout(), Some(at(90)));
     assert_eq!(calls.handle_returned(id(0, 0)), Answer::Discard);
-    assert_eq!(calls.enter(at(51), id(1, 0)), Entry::Stop);
+    assert_eq!(calls.enter(at(51), id(1, 0), None), Entry::Stop);
     assert_eq!(calls.running(), 1);
 }
 
@@ -149,9 +149,9 @@ fn deadlines_stop_handlers_and_say_whether_they_ran() {
 fn cancel_says_exactly_whether_the_handler_ran() {
     let mut calls = calls();
     (0..3).for_each(|slot| drop(admit(&mut calls, id(slot, 0))));
-    calls.enter(Instant::now(), id(1, 0));
+    calls.enter(Instant::now(), id(1, 0), None);
     calls.attach(id(1, 0), 7);
-    calls.enter(Instant::now(), id(2, 0));
+    calls.enter(Instant::now(), id(2, 0), None);
     calls.handle_returned(id(2, 0));
     let mut cancel = |call| calls.handle_cancel(call).expect("in range");
     assert_eq!(cancel(id(0, 0)), Cancelled { executed: Executed::No, handle: None });
@@ -206,7 +206,7 @@ fn a_draining_server_refuses_new_calls_and_finishes_old_ones() {
     calls.drain("as told".to_owned());
     let status = answer(admit(&mut calls, id(1, 0)));
     assert_eq!((status.code(), status.executed()), (Code::Unavailable, Executed::No));
-    calls.enter(Instant::now(), id(0, 0));
+    calls.enter(Instant::now(), id(0, 0), None);
     assert_eq!(calls.handle_returned(id(0, 0)), Answer::Send { in_flight: 0, messages: None });
 }
 
@@ -226,7 +226,7 @@ fn the_end_of_the_connection_takes_every_handle() {
         admit(&mut calls, id(slot, 0)).expect("admitted");
         calls.attach(id(slot, 0), slot);
     }
-    calls.enter(Instant::now(), id(0, 0));
+    calls.enter(Instant::now(), id(0, 0), None);
     calls.handle_returned(id(0, 0));
     assert_eq!(calls.take_handles(), [0, 1]);
 }

@@ -9,6 +9,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::{Outcome, stopped};
+use crate::proto::entrance::Entrance;
+use crate::status::Executed;
 
 /// A call that runs, for those who wait for it, and for itself.
 #[derive(Debug, Clone)]
@@ -17,6 +19,8 @@ pub(super) struct Running {
     /// How many wait.
     waiters: watch::Sender<usize>,
     pub(super) stop: Arc<Notify>,
+    /// Where its handler is entered, by whatever attempt.
+    pub(super) entrance: Arc<Entrance>,
 }
 
 /// Someone who waits for a call.
@@ -26,7 +30,8 @@ impl Running {
     /// A call for which nobody waits yet, and who tells its outcome.
     pub(super) fn begin() -> (watch::Sender<Option<Arc<Outcome>>>, Self) {
         let (tell, outcome) = watch::channel(None);
-        (tell, Self { outcome, waiters: watch::Sender::new(0), stop: Arc::default() })
+        let waiters = watch::Sender::new(0);
+        (tell, Self { outcome, waiters, stop: Arc::default(), entrance: Arc::default() })
     }
 
     /// One more waits for it.
@@ -54,10 +59,14 @@ impl Running {
 }
 
 impl Waiting {
+    pub(super) fn entrance(&self) -> Arc<Entrance> {
+        Arc::clone(&self.0.entrance)
+    }
+
     pub(super) async fn outcome(mut self) -> Outcome {
         match self.0.outcome.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => Outcome::clone(answer),
-            Ok(None) | Err(_) => Err(stopped()),
+            Ok(None) | Err(_) => Err(stopped(Executed::Maybe)),
         }
     }
 }
