@@ -65,7 +65,8 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// None yet: a failing accept is logged and tried again.
+    /// `Closed` if a listener panicked, which ends the server: the other listeners drain as at a shutdown. An accept that fails
+    /// is logged and tried again.
     ///
     /// # Cancel safety
     ///
@@ -79,7 +80,7 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if calls had to be cut off.
+    /// `TimedOut` if calls had to be cut off; and as for [`serve`](Self::serve).
     ///
     /// # Cancel safety
     ///
@@ -92,14 +93,16 @@ impl Bound {
             .map(|listening| accept(Arc::clone(&self.shared), listening, stopping.clone()))
             .collect();
         drop(stopping);
-        signal.await;
+        let first = tokio::select! {
+            () = signal => None,
+            // None ends by itself but by a panic.
+            Some(ended) = acceptors.join_next() => Some(ended),
+        };
         // Fails only without acceptors, and then there is nobody to tell.
         let _told = stop.send(true);
-        let mut outcome = Ok(());
+        let mut outcome = first.map_or(Ok(()), outcome_of);
         while let Some(ended) = acceptors.join_next().await {
-            outcome = outcome.and(ended.unwrap_or_else(|panic| {
-                Err(Error::with_source(ErrorKind::Closed, "an accept loop failed", panic))
-            }));
+            outcome = outcome.and(outcome_of(ended));
         }
         outcome
     }
@@ -111,6 +114,15 @@ impl std::fmt::Debug for Bound {
     }
 }
 
+/// What the end of an accept loop says.
+fn outcome_of(ended: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
+    ended.unwrap_or_else(|panic| {
+        let message =
+            "a listener panicked, and its connections ended with it: bind the server anew";
+        Err(Error::with_source(ErrorKind::Closed, message, panic))
+    })
+}
+
 /// Accepts at one listener until told to stop, then waits for its connections to drain.
 async fn accept(
     shared: Arc<Shared>,
@@ -119,7 +131,8 @@ async fn accept(
 ) -> Result<(), Error> {
     let Listening { transport, mut listener } = listening;
     let target = listener.local_target().clone();
-    let handshakes = Arc::new(Semaphore::new(shared.config.max_handshakes.max(1)));
+    let max_handshakes = shared.config.max_handshakes.clamp(1, Semaphore::MAX_PERMITS);
+    let handshakes = Arc::new(Semaphore::new(max_handshakes));
     let mut connections = JoinSet::new();
     let stop = stopping.clone();
     loop {
@@ -266,3 +279,6 @@ impl Shared {
         Ok(Driver::new(peer, shutdown))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
