@@ -62,6 +62,8 @@ pub(super) struct Behind {
 struct BehindPath {
     channel: Channel,
     path: Arc<str>,
+    /// Of the requests that the caller gave.
+    form: Form,
     cancel: Arc<Flag>,
     /// Where its replies go, if they are a stream.
     replies: Handover,
@@ -111,7 +113,8 @@ impl Layer {
         let form = if request.get_ref().is_stream() { Form::Stream } else { Form::Whole };
         let method = open_method(form, ReplyForm::Either);
         let called = Called { method, path: Some(Arc::clone(&path)) };
-        let behind = BehindPath { channel: self.channel.clone(), path, cancel, replies };
+        let channel = self.channel.clone();
+        let behind = BehindPath { channel, path, form, cancel, replies };
         let (running, progress, due) = self.run(called, behind, request);
         let opening = Some(Opening::new(running, opened, Arc::clone(&progress)));
         InterceptedStreaming { opening, progress, due }
@@ -140,7 +143,7 @@ impl Rest for Behind {
         let Through { client, index, method, cancel } = &self.through;
         let (index, cancel) = (*index, cancel.child());
         if let Some(handover) = &self.replies {
-            let call = request.try_map(Payload::into_input);
+            let call = request.try_map(|payload| payload.into_input(method.request));
             let call = call.map(|request| client.raw_replying(index, request, cancel));
             let handover = handover.clone();
             return Box::pin(async move {
@@ -158,7 +161,7 @@ impl Rest for Behind {
                 .try_map(Payload::into_whole)
                 .map(|request| client.raw(index, request, cancel)),
             Form::Stream => request
-                .try_map(Payload::into_input)
+                .try_map(|payload| payload.into_input(Form::Stream))
                 .map(|request| client.raw_client_streaming(index, request, cancel)),
         };
         Box::pin(async move {
@@ -182,7 +185,7 @@ impl Rest for BehindPath {
         begun: Option<Begun>,
     ) -> BoxFuture<'static, interceptor::Outcome> {
         let (path, cancel) = (Arc::clone(&self.path), self.cancel.child());
-        let request = request.try_map(Payload::into_input);
+        let request = request.try_map(|payload| payload.into_input(self.form));
         let call = request.map(|request| self.channel.call_by_path(path, request, Some(cancel)));
         let replies = self.replies.clone();
         Box::pin(async move {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::buf::Body;
+use crate::message::Form;
 use crate::service::StreamInput;
 use crate::status::{Executed, Status};
 use crate::streaming::Messages;
@@ -86,16 +87,16 @@ impl Payload {
         }
     }
 
-    /// What a method that has streams is called with.
+    /// What a method that has streams is called with, whose requests have this form.
     ///
     /// # Errors
     ///
     /// An interceptor put something else in its place.
-    pub(crate) fn into_input(self) -> Result<StreamInput, Status> {
-        match self.0 {
-            Content::Whole(body) => Ok(StreamInput::Whole(body)),
-            Content::Stream(messages) => Ok(StreamInput::Stream(messages)),
-            Content::Passed(_) => Err(misplaced()),
+    pub(crate) fn into_input(self, form: Form) -> Result<StreamInput, Status> {
+        match (self.0, form) {
+            (Content::Whole(body), Form::Whole) => Ok(StreamInput::Whole(body)),
+            (Content::Stream(messages), Form::Stream) => Ok(StreamInput::Stream(messages)),
+            _ => Err(misplaced()),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::replies::{Handover, Opened, Opening};
 use super::{Begun, Called, Dynamic, Interceptor, Next, Outcome, Payload, Rest, Side};
 use crate::buf::Body;
-use crate::message::ReplyForm;
+use crate::message::{Form, ReplyForm};
 use crate::proto::entrance::Entrance;
 use crate::request::{Request, Response};
 use crate::service::{
@@ -61,11 +61,12 @@ impl<S: Service + ?Sized> Service for Intercepted<S> {
         let Some(called) = self.called(method, &request) else {
             return unknown_streaming_method(self.descriptor(), method);
         };
-        let reply = called.method.reply;
+        let (form, reply) = (called.method.request, called.method.reply);
         let (handover, opened) = Handover::new();
         let (service, path) = (Arc::clone(&self.service), called.path.clone());
         let entrance = request.entrance().cloned();
-        let rest = Streams { service, index: method, path, reply, handover, entrance };
+        let forms = (form, reply);
+        let rest = Streams { service, index: method, path, forms, handover, entrance };
         let (next, progress) = Next::new(called, Side::Server, Arc::new(rest));
         let interceptor = Arc::clone(&self.interceptor);
         Box::pin(async move {
@@ -144,7 +145,7 @@ struct Streams<S: ?Sized> {
     service: Arc<S>,
     index: usize,
     path: Option<Arc<str>>,
-    reply: ReplyForm,
+    forms: (Form, ReplyForm),
     handover: Handover,
     entrance: Option<Arc<Entrance>>,
 }
@@ -152,13 +153,14 @@ struct Streams<S: ?Sized> {
 impl<S: Service + ?Sized> Rest for Streams<S> {
     fn run(&self, request: Request<Payload>, begun: Option<Begun>) -> BoxFuture<'static, Outcome> {
         let in_time = request.check_deadline().map(|()| request);
-        let running = in_time.and_then(|request| request.try_map(Payload::into_input));
+        let (form, reply) = self.forms;
+        let running = in_time.and_then(|request| request.try_map(|it| it.into_input(form)));
         let running = running.map(|mut request| {
             request.set_called_path(self.path.clone());
             request.set_entrance(self.entrance.clone());
             enter_streaming(&*self.service, self.index, request)
         });
-        let (reply, handover) = (self.reply, self.handover.clone());
+        let handover = self.handover.clone();
         Box::pin(async move {
             let (output, block) = running?.await?.into_parts();
             match (reply, output) {
@@ -174,7 +176,7 @@ impl<S: Service + ?Sized> Rest for Streams<S> {
     }
 
     fn can_run(&self) -> bool {
-        self.reply == ReplyForm::Whole || self.handover.is_free()
+        self.forms.1 == ReplyForm::Whole || self.handover.is_free()
     }
 }
 

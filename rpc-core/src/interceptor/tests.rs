@@ -1,11 +1,13 @@
 //! Interceptors that do more with a call than run it once and wait.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -24,12 +26,14 @@ use crate::streaming::Messages;
 
 const HANG: usize = 0;
 const LIST: usize = 1;
+const COLLECT: usize = 2;
 
 static DESK: ServiceDescriptor = ServiceDescriptor::new(
     "desk.Desk",
     &[
         MethodDescriptor::new("Hang", "/desk.Desk/Hang"),
         MethodDescriptor::new("List", "/desk.Desk/List").server_streaming(),
+        MethodDescriptor::new("Collect", "/desk.Desk/Collect").client_streaming(),
     ],
 );
 
@@ -231,4 +235,49 @@ async fn a_cancel_reaches_all_calls_behind_an_interceptor() {
     let ended = timeout(Duration::from_secs(1), call).await.expect("both end at once");
     let status = ended.expect("no panic").expect_err("cancelled");
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::Yes), "{status}");
+}
+
+/// Puts a stream in the place of a message, and a message in that of a stream.
+struct Misplaces;
+
+impl Interceptor for Misplaces {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        let misplaced = |payload: Payload| match payload.is_stream() {
+            true => Payload::from(Body::new()),
+            false => Payload::from(StreamInput::Stream(Box::new(Items(VecDeque::new())))),
+        };
+        next.run(request.map(misplaced)).await
+    }
+}
+
+/// A stream of no requests.
+struct Nothing;
+
+impl Stream for Nothing {
+    type Item = String;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<String>> {
+        Poll::Ready(None)
+    }
+}
+
+#[tokio::test]
+async fn a_payload_of_another_form_than_the_methods_is_refused() {
+    for side in SIDES {
+        let (client, entered) = desk(side, Misplaces);
+        let list = client.server_streaming::<String, String>(LIST, Request::new(String::new()));
+        let collect = client.client_streaming::<String, String, _>(COLLECT, Request::new(Nothing));
+        let mut failed = vec![collect.await.expect_err("a message is no stream")];
+        match list.await {
+            Ok(replies) => failed.extend(replies.into_inner().message().await.err()),
+            Err(status) => failed.push(status),
+        }
+        assert_eq!(failed.len(), 2, "{side:?}");
+        for status in failed {
+            let found = (status.code(), status.executed());
+            assert_eq!(found, (Code::Internal, Executed::No), "{status}");
+            assert!(status.message().contains("interceptor"), "{side:?}: {status}");
+        }
+        assert_eq!(entered.load(Ordering::SeqCst), 0, "{side:?}");
+    }
 }
