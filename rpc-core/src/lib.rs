@@ -29,6 +29,7 @@ mod extensions;
 pub mod interceptor;
 pub mod message;
 pub mod metadata;
+mod panics;
 pub mod proto;
 mod request;
 pub mod server;

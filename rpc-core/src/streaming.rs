@@ -27,7 +27,7 @@ use crate::request::Request;
 use crate::status::{Executed, Status};
 
 pub(crate) use feed::{Fed, Outlet, feed, send};
-pub(crate) use guarded::{Guarded, panic_message};
+pub(crate) use guarded::Guarded;
 pub(crate) use single::{One, Single};
 pub(crate) use window::WindowPost;
 

@@ -146,10 +146,15 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let cause = Error::new(
-            ErrorKind::Closed,
-            "the runtime on which the channel was connected has shut down; connect on one that lives",
-        );
+        let cause = match std::thread::panicking() {
+            true => {
+                "the connection's task panicked, in what a transport or a user's message did; connect anew"
+            }
+            false => {
+                "the runtime on which the channel was connected has shut down; connect on one that lives"
+            }
+        };
+        let cause = Error::new(ErrorKind::Closed, cause);
         self.shared.connection.close(cause.clone());
         // Changes nothing where the connection has ended before.
         self.shared.end(&cause);

@@ -1,8 +1,11 @@
 //! The replies of a call over a connection, and how its request is fed.
 
+use std::any::Any;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+
+use tracing::error;
 
 use super::cancel::Flag;
 use super::in_process::InProcessReplies;
@@ -11,6 +14,7 @@ use super::link::{Link, Shared};
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message};
 use crate::metadata::MetadataMap;
+use crate::panics::{caught, panic_message};
 use crate::proto::client::Reply;
 use crate::proto::stream::{Next, Over};
 use crate::status::Status;
@@ -120,17 +124,20 @@ impl Drop for RemoteReplies {
 
 /// Feeds the request of a call, and says when it has ended. Ends with the call.
 pub(super) async fn feed_request(shared: Arc<Shared>, call: CallId, requests: Box<dyn Messages>) {
-    let mut requests = Guarded::new(requests, |_panic| {
-        Status::internal(
-            "the stream of requests panicked, in the task of this client that polls it",
-        )
-    });
+    let mut requests = Guarded::new(requests, panicked);
     let outlet = Requests { shared: &shared, call };
-    match feed(&mut requests, &outlet).await {
+    // Also a message may panic, as it is dropped unsent.
+    let fed = caught(feed(&mut requests, &outlet)).await;
+    match fed.unwrap_or_else(|panic| Fed::Failed(panicked(&*panic))) {
         Fed::Whole => outlet.end().await,
         Fed::Failed(status) => shared.table.with_driver_work(|calls| calls.fail(call, status)),
         Fed::Over => {}
     }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Status {
+    error!(panic = panic_message(panic), "a stream of requests panicked");
+    Status::internal("the stream of requests panicked, in the task of this client that polls it")
 }
 
 /// The request of a call.

@@ -1,10 +1,12 @@
 //! One connection as its handlers see it: run a call, answer it.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use tracing::error;
 
 use super::handler::Handler;
 use super::intake::{Calls, Intake};
@@ -13,6 +15,7 @@ use super::workers::Workers;
 use crate::buf::Body;
 use crate::message::{CallId, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
+use crate::panics::{Panic, caught, panic_message};
 use crate::proto::server::{Answer, Entry, Forms};
 use crate::request::{ConnectionOrigin, Origin, Received, Request, Response};
 use crate::service::entrance_of;
@@ -43,6 +46,13 @@ pub(super) struct Job {
 impl Peer {
     /// Runs a call: enters its handler, unless it has ended meanwhile, and sends the answer.
     pub(super) async fn run(&self, job: Job) {
+        let call = job.call;
+        if let Err(panic) = caught(self.run_to_answer(job)).await {
+            self.answer(call, Err(unwound(&panic))).await;
+        }
+    }
+
+    async fn run_to_answer(&self, job: Job) {
         let Job { call, route, forms, deadline, body, metadata, slot } = job;
         let entrance = entrance_of(&*route.service);
         let enter = |calls: &mut Calls| calls.enter(Instant::now(), call, entrance.as_ref());
@@ -62,7 +72,6 @@ impl Peer {
         request.set_called_path(route.path().cloned());
         let mut handler = Handler::enter(&*route.service, route.index(forms), request, deadline);
         let outcome = poll_fn(|cx| handler.poll(cx)).await;
-        drop(handler);
         self.answer(call, outcome).await;
     }
 
@@ -73,7 +82,8 @@ impl Peer {
             return;
         };
         let flush = if in_flight == 0 { Flush::Now } else { Flush::Batch };
-        let message = self.response(call, outcome, messages);
+        let reply = catch_unwind(AssertUnwindSafe(|| self.response(call, outcome, messages)));
+        let message = reply.unwrap_or_else(|panic| self.failure(call, &unwound(&panic), messages));
         let mut outgoing = Outgoing { message, hints: SendHints::flush(flush) };
         // An ended connection has no one to answer.
         while let Err(SendError::Full(back)) = self.connection.try_send(outgoing) {
@@ -125,4 +135,11 @@ impl Peer {
         let status = status.clone().with_message(words);
         Message::with_body(head, wire::status::encode(&status, self.origin.max_reply))
     }
+}
+
+/// What a call ends with whose task was left by a panic: of memory or metadata that its handler gave, as it was dropped.
+pub(super) fn unwound(panic: &Panic) -> Status {
+    error!(panic = panic_message(&**panic), "what a handler gave panicked");
+    Status::internal("what the handler gave panicked as it was dropped; the server's log says why")
+        .with_executed(Executed::Maybe)
 }

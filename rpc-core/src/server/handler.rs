@@ -14,11 +14,12 @@ use tracing::error;
 use crate::buf::Body;
 use crate::context::Scope;
 use crate::metadata::MetadataMap;
+use crate::panics::{dropped, panic_message};
 use crate::proto::entrance::{Entrance, stop};
 use crate::request::{Request, Response};
 use crate::service::{Service, StreamInput, StreamOutput, enter, enter_streaming};
 use crate::status::{Executed, Status};
-use crate::streaming::{Guarded, Messages, panic_message};
+use crate::streaming::{Guarded, Messages};
 
 /// A handler from its entry to its return.
 ///
@@ -121,7 +122,14 @@ impl<T> Handler<T> {
             Ok(Poll::Ready(outcome)) => outcome.map_err(Status::not_ok),
             Err(panic) => Err(panicked(&self.path, &*panic, stop(self.entrance.as_deref()))),
         };
-        Poll::Ready(outcome)
+        // Here and not with the handler, since what it drops at its end may panic as well.
+        let ended = std::mem::replace(&mut self.entered, Err(None));
+        Poll::Ready(match dropped(ended) {
+            Err(panic) if outcome.is_ok() => {
+                Err(panicked(&self.path, &*panic, stop(self.entrance.as_deref())))
+            }
+            _ => outcome,
+        })
     }
 }
 

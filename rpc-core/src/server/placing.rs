@@ -11,9 +11,9 @@ use bytes::Bytes;
 use tracing::error;
 
 use crate::metadata::MetadataMap;
+use crate::panics::panic_message;
 use crate::service::MethodDescriptor;
 use crate::status::Status;
-use crate::streaming::panic_message;
 use crate::wire;
 
 /// Decides where the payload of a long request lands, before memory is taken for it and before a byte of it is sent.

@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::connection::{Job, Peer};
+use super::connection::{Job, Peer, unwound};
 use super::handler::Handler;
 use super::intake::Calls;
 use super::router::Route;
 use crate::buf::Body;
 use crate::message::{CallId, Form, Head, Message, ReplyForm};
+use crate::panics::caught;
 use crate::proto::server::{Entry, Forms};
 use crate::proto::stream::{Next, Over};
 use crate::request::{Origin, Received, Request, Response};
@@ -25,12 +26,20 @@ use crate::wire::metadata::Block;
 impl Peer {
     /// Runs a call that has streams, to the end of its replies.
     pub(super) async fn run_streaming(self: Arc<Self>, job: Job) {
+        let call = job.call;
+        if let Err(panic) = caught(self.run_streaming_to_answer(job)).await {
+            self.answer(call, Err(unwound(&panic))).await;
+            self.let_go();
+        }
+    }
+
+    async fn run_streaming_to_answer(self: &Arc<Self>, job: Job) {
         let Job { call, route, forms, deadline, body, metadata, slot } = job;
         let method = route.method(forms);
         let input = match (method.request, forms.request) {
             (Form::Whole, Form::Whole) => StreamInput::Whole(body),
             (Form::Stream, Form::Stream) => {
-                StreamInput::Stream(Box::new(Requests::new(&self, call)))
+                StreamInput::Stream(Box::new(Requests::new(self, call)))
             }
             // Its caller does not know the method's form.
             (Form::Stream, Form::Whole) => StreamInput::Stream(Box::new(One::new(body))),

@@ -4,6 +4,7 @@ mod calls;
 mod cancel;
 mod concurrency;
 mod deadlines;
+mod drops;
 mod inheritance;
 mod interceptors;
 mod interop;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         metadata::CASES,
         overload::CASES,
         panics::CASES,
+        drops::CASES,
         shutdown::CASES,
         peer_loss::CASES,
         runtimes::CASES,

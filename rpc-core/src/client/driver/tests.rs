@@ -102,3 +102,21 @@ async fn a_dropped_call_is_not_revoked_again_and_again_while_the_queue_is_full()
     assert_eq!(connection.revoked.load(Ordering::Relaxed), 0);
     assert!(table.with(|calls| calls.poll_cancel()).is_some(), "its CANCEL still waits");
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_learn_whether_the_runtime_ended_or_the_task_panicked() {
+    for (panics, words) in [(true, "panicked"), (false, "shut down")] {
+        let (connection, table) = (Arc::new(Full::default()), Arc::new(Table::default()));
+        let link = link(&connection, &table);
+        let call = begin(&table);
+        let driver = Driver::new(Arc::clone(link.shared()));
+        let task = tokio::spawn(async move {
+            let _driver = driver;
+            assert!(!panics, "as told");
+        });
+        assert_eq!(task.await.is_err(), panics);
+        let outcome = table.with(|calls| calls.poll_outcome(call, Waker::noop()));
+        let Poll::Ready(Err(status)) = outcome else { panic!("the call has not ended") };
+        assert!(status.message().contains(words), "{status}");
+    }
+}
