@@ -20,11 +20,21 @@ pub(crate) const WINDOW: RangeInclusive<u32> = 1..=4096;
 /// Standing grants that a client takes at a time. 8: they cost it nothing, and are looked through for each request.
 pub(crate) const STANDING: u32 = 8;
 
-/// Longest request for which there are standing grants. 1 GiB: the longest message.
-const STANDING_LEN: u32 = 1 << 30;
+/// Longest request for which there are standing grants: the longest message.
+const STANDING_LEN: u32 = LONGEST;
+
+/// Longest buffer that pools are made for. 1 GiB: the longest message.
+const LONGEST: u32 = 1 << 30;
+
+/// Writes in flight that a connection may have. 256: of the shortest chunks these are a megabyte, more than any wire has in
+/// flight.
+const WRITES: u32 = 256;
 
 /// Receives that connections may share: at least what a few need, at most what the queues of most devices hold.
 const SHARED: RangeInclusive<u32> = 64..=32_768;
+
+/// Longest time for buffers to come back from a queue pair in the error state.
+const DRAIN: Duration = Duration::from_secs(60);
 
 /// Settings of an [`RdmaTransport`](crate::RdmaTransport). Values out of range are moved into it.
 ///
@@ -59,10 +69,10 @@ pub struct RdmaConfig {
     /// 4 KiB to 64 KiB.
     pub eager_len: usize,
     /// Buffers that frames are sent from. 40: more than a batch of 16 twice, and together with the
-    /// receives less than 1 MiB. At least 2.
+    /// receives less than 1 MiB. At least 2; more than `send_depth` are not used, and not made.
     pub staging_buffers: u32,
     /// Work requests that the send queue holds. 256: frames of both windows with as much again in reserve;
-    /// the device's limit where that is lower. At least 2.
+    /// what the device's send and completion queues hold where that is less. At least 2.
     pub send_depth: u32,
     /// Completions that a shared completion queue holds; connections of a runtime share one as long as all their
     /// work fits. 8192: two dozen connections of these defaults. Less than one connection needs gives each
@@ -87,7 +97,7 @@ pub struct RdmaConfig {
     /// trips, and no longer than anybody waits for a shutdown.
     pub close_timeout: Duration,
     /// How long a queue pair in the error state may take to give its buffers back before it is destroyed
-    /// with them. 5 s: devices do it at once or not at all.
+    /// with them. 5 s: devices do it at once or not at all. At most a minute, since some never do.
     pub drain_timeout: Duration,
     /// Bodies longer than this are written into memory of their receiver, shorter ones travel in messages. 32 KiB: from
     /// there on the copies on both sides cost more than the round trip for the grant. What fits one frame is never
@@ -96,7 +106,7 @@ pub struct RdmaConfig {
     /// Bytes of one Write. 256 KiB: its post costs nothing beside it, and a short message waits for two of them at
     /// most. 4 KiB to 1 GiB.
     pub write_chunk: u32,
-    /// Writes in flight per connection. 2: one is on the wire while the next is fetched. At least 1.
+    /// Writes in flight per connection. 2: one is on the wire while the next is fetched. 1 to 256.
     pub write_window: u32,
     /// Bytes that all peers together may be writing to a device, where each grant counts with at most one connection's
     /// Writes in flight. 64 MiB: far more than any wire has in flight. A longer one is granted when it is alone.
@@ -112,9 +122,11 @@ pub struct RdmaConfig {
     /// How long a peer from which nothing arrives may keep memory that it was asked to give back; then its queue pair is
     /// destroyed, which proves that it writes no more. 2 s: a living peer answers at once.
     pub revoke_timeout: Duration,
-    /// Memory that peers write to, per device. Its longest region must hold the longest message that is accepted.
+    /// Memory that peers write to, per device. Its longest region must hold the longest message that is accepted; it is 1 GiB
+    /// at most.
     pub landing: LandingConfig,
-    /// Memory that long bodies are copied to when they do not lie in registered memory, per device.
+    /// Memory that long bodies are copied to when they do not lie in registered memory, per device. Its longest buffer holds
+    /// at least a `write_chunk`, and 1 GiB at most.
     pub staging: PoolSize,
     /// Untrusted peers at a time that are sent what users allocated from where it lies, on devices where such peers have a
     /// protection domain each. For others it is copied: each domain locks all of it once more. 8: the servers of a
@@ -222,16 +234,19 @@ impl RdmaConfig {
             self.shared_receives = self.shared_receives.clamp(*SHARED.start(), *SHARED.end());
         }
         self.eager_len = self.eager_len.clamp(*EAGER.start(), *EAGER.end());
+        self.drain_timeout = self.drain_timeout.min(DRAIN);
         self.staging_buffers = self.staging_buffers.max(2);
         self.send_depth = self.send_depth.max(2);
         self.send_queue_messages = self.send_queue_messages.max(1);
         self.send_queue_bytes = self.send_queue_bytes.max(1);
         self.write_chunk = self.write_chunk.clamp(4 << 10, 1 << 30);
-        self.write_window = self.write_window.max(1);
+        self.write_window = self.write_window.clamp(1, WRITES);
         self.standing_grants = self.standing_grants.min(STANDING);
         self.standing_grant_len = self.standing_grant_len.clamp(1, STANDING_LEN);
+        self.landing.size.longest = self.landing.size.longest.min(LONGEST as usize);
         // A chunk that has to be staged finds a buffer.
-        self.staging.longest = self.staging.longest.max(self.write_chunk as usize);
+        let chunk = self.write_chunk as usize;
+        self.staging.longest = self.staging.longest.clamp(chunk, LONGEST as usize);
         self
     }
 
@@ -272,11 +287,14 @@ mod tests {
             staging_buffers: 0,
             send_depth: 0,
             send_queue_messages: 0,
+            write_window: u32::MAX,
+            drain_timeout: Duration::MAX,
             ..RdmaConfig::default()
         };
         let config = odd.in_range();
         assert_eq!(config.windows(), Windows { data: 1, control: 4096 });
         assert_eq!((config.eager_len, config.staging_buffers, config.send_depth), (4096, 2, 2));
-        assert_eq!(config.send_queue_messages, 1);
+        assert_eq!((config.send_queue_messages, config.write_window), (1, 256));
+        assert_eq!(config.drain_timeout, Duration::from_secs(60));
     }
 }

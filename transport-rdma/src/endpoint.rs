@@ -98,7 +98,10 @@ impl Made {
         config: &RdmaConfig,
         reaper: &Arc<dyn Reaper>,
     ) -> Result<Self, Error> {
-        let send = config.send_depth.min(device.nic().capabilities().max_wr);
+        let capabilities = device.nic().capabilities();
+        // Each send may wait for its completion, beside what the queue itself has to say.
+        let completions = capabilities.max_cqe.saturating_sub(capabilities.own_sends);
+        let send = config.send_depth.min(capabilities.max_wr).min(completions);
         // Each turn finds a queue of shared receives without numbers, and there are few queues.
         loop {
             let Some(membership) = device.share_receives(config, reaper)? else {
@@ -125,7 +128,7 @@ impl Made {
             return Err(Error::new(ErrorKind::LocalResource, message));
         }
         let depths = Depths { send, recv: config.receives() };
-        let share = device.admit((depths, None), config).map_err(no_room)?;
+        let share = device.admit((depths, None), config).map_err(no_room(depths))?;
         let qp = device.nic().create_qp(share.cqs(), depths).map_err(no_queue_pair)?;
         Ok(Self { qp, share, membership: None, depths })
     }
@@ -139,7 +142,7 @@ impl Made {
     ) -> Result<Option<Known>, Error> {
         let shared = membership.shared();
         let depths = Depths { send, recv: 0 };
-        let mut share = device.admit((depths, Some(shared)), config).map_err(no_room)?;
+        let mut share = device.admit((depths, Some(shared)), config).map_err(no_room(depths))?;
         let cqs = share.cqs().clone();
         let allowed = (config.receives() + send) as usize;
         let make = || device.nic().create_qp_on(shared.srq(), &cqs, send);
@@ -148,8 +151,14 @@ impl Made {
     }
 }
 
-fn no_room(error: NicError) -> Error {
-    error::local("finding room on a completion queue for a connection", error)
+fn no_room(Depths { send, recv }: Depths) -> impl FnOnce(NicError) -> Error {
+    move |error| {
+        let doing = format!(
+            "finding room on completion queues for a connection of {send} sends (send_depth) and {recv} receives \
+             (data_window, control_window)"
+        );
+        error::local(&doing, error)
+    }
 }
 
 fn no_queue_pair(error: NicError) -> Error {
@@ -196,7 +205,7 @@ impl Endpoint {
             runtime: Handle::current(),
             open: Some(open),
         };
-        let lease = device.lease(depths.recv + config.staging_buffers, config);
+        let lease = device.lease(depths.recv + config.staging_buffers.min(depths.send), config);
         endpoint.lease = Some(lease.map_err(setup("registering a connection's buffers"))?);
         let buffers = (0..depths.recv).map(|_| endpoint.take()).collect::<Result<Vec<_>, _>>()?;
         if endpoint.membership.is_none() {

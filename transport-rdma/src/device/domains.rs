@@ -19,6 +19,10 @@ use crate::reaper::Reaper;
 /// How long slabs of landing memory are in a domain: a few of the shortest regions, since most peers send little.
 const LANDING_SLAB: usize = 256 << 10;
 
+/// How long slabs of staging memory are in a domain at most, or as long as a chunk. 4 MiB, as in other pools: a wide window is
+/// not registered before it is used.
+const STAGING_SLAB: usize = 4 << 20;
+
 /// The domains of a device, besides its first.
 #[derive(Default)]
 pub(super) struct Domains {
@@ -118,5 +122,5 @@ pub(super) fn landing_of_one(config: &RdmaConfig) -> crate::pool::LandingConfig 
 pub(super) fn staging_of_one(config: &RdmaConfig) -> PoolSize {
     let longest = config.write_chunk as usize;
     let cap = longest.saturating_mul(config.write_window as usize + 2);
-    PoolSize { longest, cap, slab_len: cap }
+    PoolSize { longest, cap, slab_len: cap.min(STAGING_SLAB) }
 }

@@ -18,7 +18,7 @@ impl Classes {
     /// `shortest` bytes doubled again and again, each with `extra` bytes more, so that what is a power of two plus a
     /// little does not need a buffer of the next one; and `longest`, rounded up to pages, as the last.
     pub(super) fn new(shortest: usize, extra: usize, longest: usize) -> Self {
-        let longest = longest.max(1).next_multiple_of(PAGE);
+        let longest = longest.clamp(1, usize::MAX - PAGE + 1).next_multiple_of(PAGE);
         let doubled = std::iter::successors(Some(shortest.max(PAGE)), |len| len.checked_mul(2));
         let lens = doubled.filter_map(|len| len.checked_add(extra)?.checked_next_multiple_of(PAGE));
         let lens = lens.take_while(|len| *len < longest).chain([longest]);
@@ -78,7 +78,10 @@ mod tests {
 
     #[test]
     fn the_longest_that_there_can_be_ends_the_doubling() {
-        let classes = Classes::new(1 << 62, 8192, usize::MAX - PAGE);
-        assert_eq!(classes.lens().len(), 3);
+        for longest in [usize::MAX - PAGE, usize::MAX] {
+            let classes = Classes::new(1 << 62, 8192, longest);
+            assert_eq!(classes.lens().len(), 3);
+            assert_eq!(classes.longest(), usize::MAX - PAGE + 1);
+        }
     }
 }

@@ -43,7 +43,8 @@ impl PoolSnapshot {
     /// Adds another pool.
     pub(crate) fn add(&mut self, other: &Self) {
         self.slab_bytes += other.slab_bytes;
-        self.limit_bytes += other.limit_bytes;
+        // A pool without a bound has as much as there can be.
+        self.limit_bytes = self.limit_bytes.saturating_add(other.limit_bytes);
         self.in_use_bytes += other.in_use_bytes;
         self.pinned_bytes += other.pinned_bytes;
         self.quarantined_bytes += other.quarantined_bytes;

@@ -32,7 +32,7 @@ impl Offers {
     /// Offers to the peer of `tenant`, for replies longer than `threshold`.
     pub(crate) fn new(device: &Arc<Device>, tenant: Tenant, threshold: usize) -> Self {
         let (device, pressure) = (Arc::downgrade(device), device.landing().pressure());
-        Self { device, pressure, tenant, from: threshold as u64 + 1 }
+        Self { device, pressure, tenant, from: (threshold as u64).saturating_add(1) }
     }
 
     /// What received messages hold of the memory.

@@ -14,6 +14,7 @@ mod order;
 mod overrun;
 mod pair;
 mod pressure;
+mod settings;
 mod shared;
 mod sharing;
 mod standing;

@@ -120,8 +120,13 @@ impl<R> Owner<R> {
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let revoked = self.silent_since.map(|since| since + self.limits.revoke_timeout);
+        let revoked = self.silent_since.and_then(|since| self.revoked_until(since));
         [revoked, self.next_expiry].into_iter().flatten().min()
+    }
+
+    /// Until when a peer that is silent since then may keep what is revoked; `None` for ever.
+    fn revoked_until(&self, since: Instant) -> Option<Instant> {
+        since.checked_add(self.limits.revoke_timeout)
     }
 
     /// Time has passed: bodies whose deadline has come are given up.
@@ -131,7 +136,8 @@ impl<R> Owner<R> {
     /// The peer gives no proof, or too much memory waits for some: the queue pair must be destroyed.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Fault> {
         let timeout = self.limits.revoke_timeout;
-        if self.silent_since.is_some_and(|since| since + timeout <= now) {
+        let until = self.silent_since.and_then(|since| self.revoked_until(since));
+        if until.is_some_and(|until| until <= now) {
             let revoked = self.grants.iter().filter(|(_, given)| given.state == State::Revoked);
             return Err(Fault::RevokeTimeout { grants: revoked.count(), timeout });
         }
