@@ -42,3 +42,8 @@ pub mod proto {
 #[cfg_attr(doctest, doc = include_str!("../../README.md"))]
 #[derive(Debug)]
 pub struct Readme;
+
+/// The same of `docs/large-payloads.md`.
+#[cfg_attr(doctest, doc = include_str!("../../docs/large-payloads.md"))]
+#[derive(Debug)]
+pub struct LargePayloads;

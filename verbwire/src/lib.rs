@@ -1,4 +1,4 @@
-//! Async RPC for protobuf services, made for RDMA, with TCP as fallback.
+//! Async RPC for protobuf services, over RDMA and over TCP, as the target says.
 //!
 //! A service is defined in a `.proto` file; `verbwire-codegen` generates its stubs in a build script:
 //!
@@ -21,6 +21,8 @@
 //! | `mem://name` | this process, for tests |
 //! | `fabric://net/host:port` | a software NIC in this process, for tests (feature `fabric`) |
 //! | `rdma://host:port` | RDMA devices, by verbs (feature `rdma`) |
+//!
+//! In `fabric://net/host:port`, net and host are any names, for example `fabric://test/server:0`.
 //!
 //! This crate is the only place that knows transports by name. What a call is, is in `verbwire-core`.
 

@@ -19,7 +19,9 @@ use blockstore::{
 };
 use bytes::Bytes;
 use tokio_stream::iter;
-use verbwire::{Code, Executed, Request, Response, Server, Status, Streaming};
+use verbwire::{
+    Code, Executed, Landing, LongRequest, Request, Response, Server, Status, Streaming,
+};
 
 mod blockstore {
     verbwire::include_proto!("blockstore");
@@ -38,7 +40,7 @@ impl Blocks {
             let why = format!("block {block} has {len} bytes, {BLOCK_SIZE} are needed");
             return Err(Status::invalid_argument(why));
         }
-        // `data` is the memory that the message arrived in: keeping it copies nothing.
+        // `data` is a slice of the message, and keeping it keeps the message: see `place_payloads` below.
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.insert(block, data);
         Ok(())
@@ -74,8 +76,10 @@ impl BlockStreams for Blocks {
     ) -> Result<Response<WriteBlocksReply>, Status> {
         let mut requests = request.into_inner();
         let mut blocks = 0;
-        while let Some(request) = requests.message().await? {
-            self.write(request)?;
+        while let Some(WriteBlockRequest { block, data }) = requests.message().await? {
+            // `place_payloads` is not asked about messages of streams, so what is kept of them is copied.
+            let data = Bytes::copy_from_slice(&data);
+            self.write(WriteBlockRequest { block, data })?;
             blocks += 1;
         }
         Ok(Response::new(WriteBlocksReply { blocks }))
@@ -119,6 +123,9 @@ async fn run(target: &str) -> Result<(), Box<dyn Error>> {
         .add_service(BlockStreamsServer::from_arc(blocks))
         // A MiB of payload and the few bytes around it.
         .max_message_size(BLOCK_SIZE + 1024)
+        // Blocks are kept. Without this they would, over RDMA, stay in the registered memory that peers write to, and
+        // writes would be refused from 256 MiB on.
+        .place_payloads(|_: &LongRequest<'_>| Ok(Landing::Owned))
         .bind(&[target])
         .await?;
     let target = bound.local_targets()[0].to_string();
