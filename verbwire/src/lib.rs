@@ -35,7 +35,7 @@ mod transports;
 
 pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
-pub use verbwire_core::client::{Session, Slot};
+pub use verbwire_core::client::{Client, Session, Slot};
 pub use verbwire_core::config;
 pub use verbwire_core::error_details;
 pub use verbwire_core::interceptor;
@@ -45,10 +45,11 @@ pub use verbwire_core::server::{
     Bound, Landing, Limited, LoadLimits, LongRequest, Placing, SessionLimits, Sessions,
 };
 pub use verbwire_core::transport::Path;
+pub use verbwire_core::transport::pressure::{Pressure, PressureWatch};
 pub use verbwire_core::{
     Body, BoxStream, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind,
     Executed, Extensions, IntoRequest, IntoStreamingRequest, NamedService, Origin, Request,
-    Response, Status, Streaming, StreamingCall, Target, shield, spawn,
+    Response, Status, Streaming, StreamingCall, Target, Turn, shield, spawn,
 };
 
 /// Calls of methods that nobody has described, for bridges and proxies: by path, with encoded messages, in whichever form.

@@ -45,9 +45,11 @@ impl Builder {
     }
 
     /// Asks `placing`, a function of a [`LongRequest`](crate::LongRequest), where the payload of each long request shall
-    /// land, before memory is taken for it and a byte of it is sent; it may refuse. All land in memory of the transport
-    /// unless this is set. So do, in any case, the messages of streams of requests, for which it is not asked: a handler that
-    /// keeps those copies them, or spends `landing.pinned_budget` of `RdmaConfig`.
+    /// land, before memory is taken for it; it may refuse. All land in memory of the transport unless this is set.
+    /// [`Placing`](crate::Placing) says which requests are long, and what is sent of those that are refused.
+    ///
+    /// It is not asked about messages of streams, which land in memory of the transport in any case: a handler that keeps
+    /// those copies them, or spends `landing.pinned_budget` of `RdmaConfig`.
     pub fn place_payloads(self, placing: impl Placing) -> Self {
         Self(self.0.place_payloads(placing))
     }

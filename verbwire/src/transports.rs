@@ -31,18 +31,21 @@ pub(crate) fn of(target: &Target) -> Result<Arc<dyn Transport>, Error> {
         "unix" => Ok(Arc::new(verbwire_tcp::UnixTransport::default())),
         #[cfg(not(feature = "tcp"))]
         "tcp" | "unix" => {
-            Err(unsupported(target, "was left out of this build: turn feature tcp on"))
+            Err(unsupported(target, "was left out of this build: turn feature tcp of verbwire on"))
         }
         #[cfg(feature = "fabric")]
         "fabric" => Ok(Arc::new(verbwire_rdma::FabricTransport::default())),
         #[cfg(not(feature = "fabric"))]
-        "fabric" => Err(unsupported(target, "was left out of this build: turn feature fabric on")),
+        "fabric" => Err(unsupported(
+            target,
+            "was left out of this build: turn feature fabric of verbwire on",
+        )),
         #[cfg(feature = "rdma")]
         "rdma" => Ok(Arc::clone(&RDMA) as Arc<dyn Transport>),
         #[cfg(not(feature = "rdma"))]
         "rdma" => Err(unsupported(
             target,
-            "was left out of this build: turn feature rdma on, or use tcp:// with the same service",
+            "was left out of this build: turn feature rdma of verbwire on, or use tcp:// with the same service",
         )),
         _ => Err(unsupported(target, "is no transport: use tcp://, unix://, rdma:// or mem://")),
     }
@@ -67,7 +70,7 @@ mod tests {
     #[cfg(not(feature = "rdma"))]
     #[test]
     fn rdma_says_that_this_build_does_not_have_it() {
-        assert!(refusal("rdma://10.0.0.1:7000").contains("turn feature rdma on"));
+        assert!(refusal("rdma://10.0.0.1:7000").contains("turn feature rdma of verbwire on"));
     }
 
     #[test]

@@ -16,7 +16,11 @@ use crate::service::MethodDescriptor;
 use crate::status::Status;
 use crate::wire;
 
-/// Decides where the payload of a long request lands, before memory is taken for it and before a byte of it is sent.
+/// Decides where the payload of a long request lands, before memory is taken for it.
+///
+/// Long is what does not come with its head: over a byte stream and `mem://` more than 256 KiB
+/// ([`max_frame_body`](crate::config::Limits::max_frame_body)), over RDMA what does not fit one receive of 8 KiB. It is not asked
+/// about any other request, so who may call is decided in an [interceptor](crate::interceptor), not here.
 ///
 /// Implemented by functions. It is called while the transport receives, on the task that drives the connection: it
 /// must not block. A panic in it fails the call with `Internal`.
@@ -29,7 +33,8 @@ pub trait Placing: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Nowhere: the call ends with this status, not executed. Over RDMA nothing of the payload is sent then.
+    /// Nowhere: the call ends with this status, not executed. Nothing of a payload that would be written by RDMA, more than
+    /// 32 KiB, is sent then; any other is received and thrown away.
     fn place(&self, request: &LongRequest<'_>) -> Result<Landing, Status>;
 }
 

@@ -326,7 +326,8 @@ fn len(answer: &Outcome) -> usize {
 }
 
 fn stopped(executed: Executed) -> Status {
-    let message = "the handler was stopped: its slot had a newer call, or its server ended";
+    let message = "the handler was stopped: its slot was used for a newer call, which gives up this one, or its server ended; \
+                   a newer call needs a slot of its own while this one is wanted";
     Status::aborted(message).with_executed(executed)
 }
 

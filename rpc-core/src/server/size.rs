@@ -17,7 +17,7 @@ pub(crate) fn too_large(what: &str, len: usize, max: usize, side: &str) -> Statu
 pub(crate) fn too_much_metadata(what: &str, len: usize, max: usize, side: &str) -> Status {
     Status::resource_exhausted(format!(
         "{what} metadata of {} exceeds max_metadata_size of {}, announced by the {side}: raise its \
-         max_metadata_size(..), and over RDMA the length of its receives too",
+         max_metadata_size(..), and over RDMA eager_len of its RdmaConfig too",
         Size(len),
         Size(max)
     ))

@@ -85,7 +85,8 @@ impl Amounts {
         (pinned >= budget).then(|| {
             format!(
                 "messages that were received and are still held pin {pinned} bytes, the budget is {budget}: drop \
-                 them sooner, copy what is kept, or raise pinned_budget"
+                 them sooner, copy what is kept (a server by place_payloads with Landing::Owned), or raise \
+                 landing.pinned_budget of RdmaConfig"
             )
         })
     }

@@ -50,7 +50,7 @@ pub enum PoolError {
 pub enum Shortage {
     /// Buffers that are in use.
     #[error(
-        "{in_use} of at most {limit} bytes are in use: raise the pool's cap, or send less at a time"
+        "{in_use} of at most {limit} bytes are in use: raise `cap` of the pool in RdmaConfig (landing.size, or staging), or send less at a time"
     )]
     InUse {
         /// Bytes in use.
@@ -71,7 +71,7 @@ pub enum Shortage {
     /// The memory that pools of several protection domains have together.
     #[error(
         "{in_use} of the {limit} bytes that untrusted peers with a protection domain each have together are in use: \
-         raise landing.size.cap, or send less at a time"
+         raise landing.size.cap of RdmaConfig, or send less at a time"
     )]
     Shared {
         /// Bytes of all their slabs.
@@ -81,8 +81,8 @@ pub enum Shortage {
     },
     /// Received messages that this process holds.
     #[error(
-        "messages that were received and are still held pin {pinned} bytes, the budget is {budget}: \
-         drop them sooner, copy what is kept, or raise pinned_budget"
+        "messages that their receiver still holds pin {pinned} bytes, the budget is {budget}: there, drop them sooner, \
+         copy what is kept (a server by place_payloads with Landing::Owned), or raise landing.pinned_budget of RdmaConfig"
     )]
     Pinned {
         /// Bytes of buffers that are held.
