@@ -42,6 +42,8 @@ pub struct Log {
     pub dropped: BTreeSet<u64>,
     /// Entries, so that a ticket that ran twice shows.
     pub entries: usize,
+    /// Calls of `Fail`.
+    pub failures: usize,
     /// Handlers that are running.
     pub running: usize,
     /// Most handlers that ever ran at a time.
@@ -201,6 +203,7 @@ impl Conformance for Desk {
     }
 
     async fn fail(&self, request: Request<FailRequest>) -> Result<Response<Nothing>, Status> {
+        self.witness.log.send_modify(|log| log.failures += 1);
         let FailRequest { code, message, details } = request.into_inner();
         Err(Status::new(Code::from(code), message).with_details(details))
     }
