@@ -9,7 +9,7 @@ use verbwire::interceptor::{Interceptor, Next, Outcome, Payload};
 use verbwire::{Code, Executed, Request, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, begin, connect, endpoint, offering};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, begin, connect, endpoint, offering, short};
 use verbwire_tests::island::Island;
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
@@ -35,8 +35,6 @@ pub(crate) const CASES: &[Case] = &[
         .in_real_time(),
 ];
 
-const SHORT: Duration = Duration::from_millis(120);
-
 fn ticket(number: u64, timeout: Duration) -> Request<Ticket> {
     let mut request = Request::new(Ticket { number });
     request.set_timeout(timeout);
@@ -61,11 +59,11 @@ async fn a_silent_peer_holds_no_call(fixture: Fixture) {
     let mut calls = Vec::new();
     for number in 0..20 {
         // Sent at once: what expires in a queue of this machine's scheduler is not executed for certain.
-        calls.push(begin(client.gate(ticket(number, SHORT))).await);
+        calls.push(begin(client.gate(ticket(number, short()))).await);
     }
     for call in calls {
         let status = call.await.expect("no panic").expect_err("nobody answers");
-        assert_expired(&status, begun, SHORT);
+        assert_expired(&status, begun, short());
         assert_eq!(status.executed(), Executed::Maybe, "{status}");
     }
     island.thaw();
@@ -82,10 +80,10 @@ async fn a_long_request_to_a_silent_peer_expires_and_the_connection_lives(fixtur
         island.freeze().await;
         let payload = pattern::payload(8 << 20, round);
         let mut request = Request::new(Blob { payload: payload.clone() });
-        request.set_timeout(SHORT);
+        request.set_timeout(short());
         let begun = Instant::now();
         let status = client.digest(request).await.expect_err("nobody answers");
-        assert_expired(&status, begun, SHORT);
+        assert_expired(&status, begun, short());
         island.thaw();
         // What was sent of the other one does not get into the way of this one.
         let checksum = pattern::checksum(&payload);
@@ -97,26 +95,26 @@ async fn a_long_request_to_a_silent_peer_expires_and_the_connection_lives(fixtur
 async fn the_handler_is_dropped_at_the_deadline(fixture: Fixture) {
     let pair = fixture.pair().await;
     let begun = Instant::now();
-    let status = pair.client.hang(ticket(1, SHORT)).await.expect_err("hangs");
-    assert_expired(&status, begun, SHORT);
+    let status = pair.client.hang(ticket(1, short())).await.expect_err("hangs");
+    assert_expired(&status, begun, short());
     assert_ne!(status.executed(), Executed::No);
     pair.witness.until(|log| log.dropped.contains(&1)).await;
 }
 
 async fn a_call_without_a_timeout_has_the_channels(fixture: Fixture) {
     let (pair, serving) = fixture.pair_with(|builder| builder).await;
-    let channel = connect(&serving.endpoint().default_timeout(SHORT)).await;
+    let channel = connect(&serving.endpoint().default_timeout(short())).await;
     let client = ConformanceClient::new(channel);
     let begun = Instant::now();
     let status = client.hang(Ticket { number: 1 }).await.expect_err("hangs");
-    assert_expired(&status, begun, SHORT);
+    assert_expired(&status, begun, short());
     pair.witness.until(|log| log.dropped.contains(&1)).await;
 }
 
 async fn the_deadline_runs_from_the_call_of_the_method(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let call = pair.client.gate(ticket(1, SHORT));
-    tokio::time::sleep(SHORT).await;
+    let call = pair.client.gate(ticket(1, short()));
+    tokio::time::sleep(short()).await;
     let status = call.await.expect_err("too late");
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert_eq!(status.executed(), Executed::No);
@@ -139,10 +137,10 @@ async fn the_handler_sees_the_time_that_is_left(fixture: Fixture) {
     let mut request = Request::new(Nothing {});
     request.set_timeout(LONG);
     let call = pair.client.inspect(request);
-    tokio::time::sleep(SHORT).await;
+    tokio::time::sleep(short()).await;
     let left = Duration::from_micros(call.await.expect("inspect").get_ref().left_us);
     // What was waited here is gone from it.
-    assert!(left <= LONG - SHORT, "{left:?}");
+    assert!(left <= LONG - short(), "{left:?}");
     assert!(left > LONG / 2, "{left:?}");
 }
 
@@ -198,7 +196,7 @@ async fn an_expired_call_leaves_its_slot_to_others(fixture: Fixture) {
     let serving = Serving::start(builder, &fixture.target()).await;
     let client = ConformanceClient::new(connect(&endpoint(serving.target())).await);
     for number in 0..5 {
-        let status = client.hang(ticket(number, SHORT / 4)).await.expect_err("hangs");
+        let status = client.hang(ticket(number, short() / 4)).await.expect_err("hangs");
         assert_eq!(status.code(), Code::DeadlineExceeded);
         client.echo(Blob::default()).await.expect("the slot is free");
     }
@@ -226,7 +224,7 @@ async fn a_handler_is_not_entered_late_because_of_an_interceptor(fixture: Fixtur
     let configure = |builder: verbwire::Builder| builder.intercept(Blocks(tell));
     let (pair, _serving) = fixture.pair_with(configure).await;
     pair.witness.open(1);
-    let status = pair.client.gate(ticket(1, SHORT)).await.expect_err("it is blocked");
+    let status = pair.client.gate(ticket(1, short())).await.expect_err("it is blocked");
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     let outcome = told.recv().await.expect("the server runs");
     assert_eq!(outcome, Err((Code::DeadlineExceeded, Executed::No)));

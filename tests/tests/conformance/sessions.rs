@@ -11,7 +11,7 @@ use verbwire::{
 use verbwire_core::codec::{Codec, Prost};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Pair, Serving, begin, offering};
+use verbwire_tests::fixture::{Fixture, LONG, Pair, Serving, begin, offering, short};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::{Blob, FailRequest, ProduceRequest, ScanRequest, Ticket};
@@ -245,7 +245,7 @@ struct Blocks;
 impl Interceptor for Blocks {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
         if request.slot().is_some_and(|slot| slot.sequence == 1) {
-            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(800)));
+            tokio::task::block_in_place(|| std::thread::sleep(5 * short()));
             // Here the word that it is to stop is heard.
             tokio::task::yield_now().await;
         }
@@ -257,12 +257,12 @@ async fn a_call_that_is_cancelled_before_its_turn_has_perhaps_been_executed(fixt
     let (pair, _serving) = behind(&fixture, Blocks).await;
     let slot = slot(&pair).await;
     let first = begin(pair.client.gate(ticket(slot.id()))).await;
-    sleep(Duration::from_millis(200)).await;
+    sleep(short()).await;
     let next = SlotUse { sequence: slot.id().sequence + 1, ..slot.id() };
     let mut call = pair.client.gate(ticket(next));
     let handle = call.cancel_handle();
     let call = begin(call).await;
-    sleep(Duration::from_millis(200)).await;
+    sleep(short()).await;
     handle.cancel();
     let status = call.await.expect("no panic").expect_err("cancelled");
     // It goes on, and waits for the first.
@@ -278,7 +278,7 @@ async fn a_call_with_a_slot_ends_at_its_deadline_without_its_connection(fixture:
     let (Pair { client, witness }, serving, _) = pair(&fixture).await;
     let slot = slot(&Pair { client: client.clone(), witness: witness.clone() }).await;
     let mut request = ticket(slot.id());
-    request.set_timeout(Duration::from_millis(400));
+    request.set_timeout(3 * short());
     let call = begin(client.hang(request)).await;
     witness.until(|log| log.running == 1).await;
     call.abort();
