@@ -306,7 +306,7 @@ async fn streams_that_nobody_reads_keep_no_other_waiting(fixture: Fixture) {
     let mut unread = Vec::new();
     for ticket in 0..10 {
         // All of it is on its way, and none is taken.
-        let request = scan(ticket, 100, &[10_000], Act::Take);
+        let request = scan(ticket, 40, &[10_000], Act::Take);
         unread.push(pair.client.scan(request).await.expect("scan").into_inner());
     }
     pair.witness.until(|log| log.produced > 10 * HELD).await;
@@ -317,15 +317,15 @@ async fn streams_that_nobody_reads_keep_no_other_waiting(fixture: Fixture) {
         talks.push((sender, replies));
     }
     // Each takes less than what would make it grant more.
-    for _ in 0..20 {
+    for _ in 0..6 {
         for (sender, replies) in &mut talks {
             ask(sender, replies, "below every threshold").await;
         }
     }
-    let long = pair.client.scan(scan(99, 20, &[100_000], Act::Take)).await.expect("scan");
-    assert_eq!(rest(&mut long.into_inner()).await.len(), 20);
+    let long = pair.client.scan(scan(99, 10, &[100_000], Act::Take)).await.expect("scan");
+    assert_eq!(rest(&mut long.into_inner()).await.len(), 10);
     for mut replies in unread {
-        assert_eq!(rest(&mut replies).await.len(), 100);
+        assert_eq!(rest(&mut replies).await.len(), 40);
     }
 }
 
