@@ -33,40 +33,32 @@ macro_rules! proxied {
     };
 }
 
-pub(crate) const CASES: &[Case] = &[
-    case!(empty_unary),
-    case!(large_unary),
-    case!(client_streaming),
-    case!(server_streaming),
-    case!(ping_pong),
-    case!(empty_stream),
-    case!(status_code_and_message),
-    case!(special_status_message),
-    case!(unimplemented_method).over_a_connection(),
-    case!(unimplemented_service).over_a_connection(),
-    case!(cancel_after_begin),
-    case!(cancel_after_first_response),
-    case!(timeout_on_sleeping_server),
-    case!(concurrent_large_unary),
-];
+/// All of them, each made by this macro.
+macro_rules! all {
+    ($made:ident) => {
+        &[
+            $made!(empty_unary),
+            $made!(large_unary),
+            $made!(client_streaming),
+            $made!(server_streaming),
+            $made!(ping_pong),
+            $made!(empty_stream),
+            $made!(status_code_and_message),
+            $made!(special_status_message),
+            $made!(unimplemented_method).over_a_connection(),
+            $made!(unimplemented_service).over_a_connection(),
+            $made!(cancel_after_begin),
+            $made!(cancel_after_first_response),
+            $made!(timeout_on_sleeping_server),
+            $made!(concurrent_large_unary),
+        ]
+    };
+}
+
+pub(crate) const CASES: &[Case] = all!(case);
 
 /// The same through a proxy that knows none of the methods.
-pub(crate) const PROXIED: &[Case] = &[
-    proxied!(empty_unary),
-    proxied!(large_unary),
-    proxied!(client_streaming),
-    proxied!(server_streaming),
-    proxied!(ping_pong),
-    proxied!(empty_stream),
-    proxied!(status_code_and_message),
-    proxied!(special_status_message),
-    proxied!(unimplemented_method).over_a_connection(),
-    proxied!(unimplemented_service).over_a_connection(),
-    proxied!(cancel_after_begin),
-    proxied!(cancel_after_first_response),
-    proxied!(timeout_on_sleeping_server),
-    proxied!(concurrent_large_unary),
-];
+pub(crate) const PROXIED: &[Case] = all!(proxied);
 
 const REQUEST_SIZES: [usize; 4] = [27_182, 8, 1828, 45_904];
 

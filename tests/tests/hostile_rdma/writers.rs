@@ -259,7 +259,12 @@ async fn unfinished(site: &mut Site) -> (End, RawRdma, Grant) {
 
 async fn a_peer_that_never_finishes_loses_its_queue_pair(over: Over) {
     let mut site = Site::new(over).await;
-    let (end, mut raw, _grant) = unfinished(&mut site).await;
+    let (end, raw, _grant) = unfinished(&mut site).await;
+    assert_cut_off(site, end, raw).await;
+}
+
+/// The peer keeps a grant that was revoked, says nothing more, and loses its queue pair.
+pub(crate) async fn assert_cut_off(mut site: Site, end: End, mut raw: RawRdma) {
     let error = drive(&end).await;
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     let words = "the peer left 1 aborted grants open and sent nothing for 2s (revoke_timeout)";
