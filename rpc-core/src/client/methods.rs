@@ -1,7 +1,8 @@
 //! Which numbers stand for which methods on a connection.
 //!
 //! A service's methods get consecutive numbers when its first client is made, so that a call needs no
-//! look-up. Methods that are called by their paths get theirs as they come, and have to be looked up. Whether the callee knows a number yet is [`proto::client`](crate::proto::client)'s business.
+//! look-up. Methods that are called by their paths get theirs as they come, and have to be looked up. Whether the
+//! callee knows a number yet is [`proto::client`](crate::proto::client)'s business.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,9 +56,7 @@ impl MethodNumbers {
         self.services.push((service, numbers));
         numbers
     }
-}
 
-impl MethodNumbers {
     /// The number of the method at `path`, given out now if it is new. Half of all numbers are for services.
     pub(super) fn number(&mut self, path: &Arc<str>) -> MethodId {
         if let Some(known) = self.paths.get(path) {
