@@ -7,6 +7,10 @@
 //! three quarters of a budget on there is [`Pressure`], so that programs can drop what they do not need and
 //! decoders slice only fields that are worth it ([`Landing::body`]); from the budget on no region is granted
 //! until some are dropped, and whose deadline comes before gets an error that says so.
+//!
+//! Messages of streams wait until somebody takes them, and a peer can open any number of streams that nobody reads. So what
+//! they hold has a share of that budget ([`Landing::keeps_streams`]): beyond it they are copied out as they land, and the rest
+//! is for those who do read.
 
 mod proof;
 mod region;
@@ -14,7 +18,7 @@ mod window;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -52,13 +56,18 @@ const HEAD: usize = 4096;
 /// A field is sliced under pressure only if it is at least this part of its buffer.
 const PART: usize = 8;
 
+/// The part of the budget that messages of streams may hold. A quarter: they alone never make pressure, which begins at three
+/// quarters, and 64 MiB are more than streams that are read have waiting.
+const SHARE_OF_STREAMS: usize = 4;
+
 /// Settings of a landing pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LandingConfig {
     /// How much memory; `longest` is `max_message_size`, slack apart.
     pub size: PoolSize,
     /// Bytes of regions that received messages may hold before no more is granted. 256 MiB: half of the pool, so
-    /// that the other half remains for what is under way. It can be exceeded by what was granted before.
+    /// that the other half remains for what is under way. It can be exceeded by what was granted before. Messages of streams
+    /// hold a quarter of it at most; beyond that they are copied out as they land.
     pub pinned_budget: usize,
     /// Bytes of regions that peers did not give back, before their queue pairs are destroyed for it. 128 MiB: a quarter
     /// of the pool; at least one message of the longest kind.
@@ -112,6 +121,9 @@ struct Shared {
     domain: Domain,
     quarantine_cap: usize,
     gauge: Gauge,
+    /// What messages of streams hold of it.
+    of_streams: AtomicUsize,
+    share_of_streams: usize,
     /// Bytes of fields that readers copied out under pressure.
     copied_out: Arc<AtomicU64>,
     /// Where windows come from, if peers reach regions through windows only.
@@ -173,8 +185,16 @@ impl Landing {
         let quarantine_cap = config.quarantine_cap.max(classes.longest());
         let limits = Limits { cap, slab_len, pinned };
         let store = Store::new(classes, limits, registrar, reaper, shared);
-        let (gauge, copied_out) = (Gauge::new(pinned), Arc::default());
-        let shared = Shared { store, domain, quarantine_cap, gauge, copied_out, windows };
+        let shared = Shared {
+            store,
+            domain,
+            quarantine_cap,
+            gauge: Gauge::new(pinned),
+            of_streams: AtomicUsize::new(0),
+            share_of_streams: pinned.div_ceil(SHARE_OF_STREAMS),
+            copied_out: Arc::default(),
+            windows,
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -229,6 +249,12 @@ impl Landing {
             _ => BY_REFERENCE,
         };
         Body::from(bytes).copying_below(below, Arc::clone(&self.shared.copied_out))
+    }
+
+    /// Whether another message of a stream may stay where it landed. Else it is to be copied out, so that streams which nobody
+    /// reads hold no more. The last one may go beyond the share, and so may those that land at the same time.
+    pub fn keeps_streams(&self) -> bool {
+        self.shared.of_streams.load(Ordering::Acquire) < self.shared.share_of_streams
     }
 
     /// Ends the pool with its device: who waits is told `cause`, and the registrations end. Bytes that were received

@@ -191,7 +191,8 @@ impl LandedBody {
         Released { region: self.region, proof: Proof::Fin }
     }
 
-    /// The message with its body, copied out if the peer could still change it, or if it is to hold no memory of the device.
+    /// The message with its body, copied out if the peer could still change it, or if it is to hold no memory of the device, as
+    /// where streams hold their share of that.
     ///
     /// # Errors
     ///
@@ -202,9 +203,15 @@ impl LandedBody {
         placement: Placement,
         landing: &Landing,
     ) -> Result<Message, LandingError> {
-        let isolation = if placement == Placement::Owned { Isolation::None } else { isolation };
+        let head = &self.message.head;
+        let is_kept = match head {
+            _ if placement == Placement::Owned => false,
+            Head::Message { .. } => landing.keeps_streams(),
+            _ => true,
+        };
+        let isolation = if is_kept { isolation } else { Isolation::None };
         let len = self.len.bytes() as usize;
-        let bytes = self.region.landed(self.offset, len, isolation)?;
+        let bytes = self.region.landed((self.offset, len), head, isolation)?;
         if let Some(expected) = self.crc {
             let found = Crc::of(&bytes);
             if found != expected {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use verbwire_core::Error;
+use verbwire_core::message::Head;
 
 use super::desk::Admitted;
 use crate::nic::SendOp;
@@ -111,8 +112,8 @@ impl Region {
     /// There is no memory to copy it to.
     pub(crate) fn landed(
         self,
-        offset: u32,
-        len: usize,
+        (offset, len): (u32, usize),
+        head: &Head,
         isolation: Isolation,
     ) -> Result<Bytes, Error> {
         let (fin, offset) = (Fenced::by_fin(), offset as usize);
@@ -122,6 +123,10 @@ impl Region {
             Held::Moving => unreachable!("{MOVED}"),
         };
         let landed = landed.expect("the owner has checked the FIN against the grant");
+        let landed = match head {
+            Head::Message { .. } => landed.of_stream(),
+            _ => landed,
+        };
         Ok(landed.into_bytes(isolation)?)
     }
 }

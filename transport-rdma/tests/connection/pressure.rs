@@ -26,6 +26,8 @@ use verbwire_rdma::{Peers, RdmaConfig};
 use crate::pair::{Net, PROFILES, drive, exact, pattern, receive_all, request, send};
 
 const LEN: usize = 1 << 20;
+/// As a message of `Bytes`: a tag of one byte and a length of three before it.
+const ENCODED: usize = LEN + 4;
 /// A region for so much.
 const REGION: usize = LEN + 8192;
 
@@ -36,12 +38,13 @@ static KEEP: ServiceDescriptor = ServiceDescriptor::new(
         MethodDescriptor::new("Give", "/test.Keep/Give"),
         MethodDescriptor::new("KeepAll", "/test.Keep/KeepAll").client_streaming(),
         MethodDescriptor::new("GiveAll", "/test.Keep/GiveAll").server_streaming(),
+        MethodDescriptor::new("Ignore", "/test.Keep/Ignore").client_streaming(),
     ],
 );
 
 type Kept = Arc<Mutex<Vec<Bytes>>>;
 
-/// Keeps what it is sent; or sends a megabyte, or many of them.
+/// Keeps what it is sent, or never looks at it; or sends a megabyte, or many of them.
 struct Keep {
     kept: Kept,
     watches: UnboundedSender<PressureWatch>,
@@ -75,6 +78,13 @@ impl Service for Keep {
                 while let Some(message) = all.get_mut().message().await? {
                     lock(&kept).push(message);
                 }
+                Ok(Response::new(Bytes::new()))
+            });
+        }
+        if method == 4 {
+            return client_streaming(request, |unread: Request<Streaming<Bytes>>| async move {
+                std::future::pending::<()>().await;
+                drop(unread);
                 Ok(Response::new(Bytes::new()))
             });
         }
@@ -178,8 +188,11 @@ async fn a_client_that_keeps_replies_is_told_and_beyond_its_budget_by_its_own_de
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_whose_messages_a_server_keeps_ends_in_time_to_say_so() {
+async fn a_stream_beyond_what_a_server_keeps_ends_in_time_to_say_so() {
     let rig = Rig::new([exact(), small()]).await;
+    for number in 0..4 {
+        rig.keep(number).await.expect("room");
+    }
     let mut request = Request::new(tokio_stream::iter((0..8).map(|number| pattern(number, LEN))));
     request.set_timeout(Duration::from_secs(2));
     let called = rig.client.client_streaming::<Bytes, Bytes, _>(2, request).await;
@@ -187,7 +200,7 @@ async fn a_stream_whose_messages_a_server_keeps_ends_in_time_to_say_so() {
     assert_eq!((status.code(), status.executed()), (Code::ResourceExhausted, Executed::Yes));
     let words = format!("pin {0} bytes, the budget is {0}", 4 * REGION);
     assert!(status.message().contains(&words), "{status}");
-    assert_eq!(lock(&rig.kept).len(), 4);
+    assert_eq!(lock(&rig.kept).len(), 4, "no message of the stream came");
     lock(&rig.kept).clear();
     rig.keep(0).await.expect("room again");
     lock(&rig.kept).clear();
@@ -196,25 +209,89 @@ async fn a_stream_whose_messages_a_server_keeps_ends_in_time_to_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_whose_messages_a_client_keeps_says_so_at_its_deadline() {
+async fn a_stream_beyond_what_a_client_keeps_says_so_at_its_deadline() {
     let rig = Rig::new([small(), exact()]).await;
+    let mut kept = Vec::new();
+    for _ in 0..4 {
+        kept.push(rig.give().await.expect("room"));
+    }
     let mut request = Request::new(Bytes::new());
     request.set_timeout(Duration::from_secs(2));
     let called = rig.client.server_streaming::<Bytes, Bytes>(3, request).await;
-    let (mut replies, mut kept) = (called.expect("it begins").into_inner(), Vec::new());
-    let status = loop {
-        match replies.message().await {
-            Ok(reply) => kept.push(reply.expect("not all of them fit")),
-            Err(status) => break status,
-        }
-    };
-    assert_eq!((status.code(), kept.len()), (Code::DeadlineExceeded, 4));
+    let mut replies = called.expect("it begins").into_inner();
+    let status = replies.message().await.expect_err("the budget is spent");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
     let words = format!("pin {0} bytes, the budget is {0}", 4 * REGION);
     assert!(status.message().contains(&words), "{status}");
     drop(kept);
     rig.give().await.expect("room again");
     sleep(Duration::from_millis(100)).await;
     rig.net.assert_pools_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_requests_that_nobody_reads_hold_a_quarter_of_what_may_be_held() {
+    let rig = Rig::new([exact(), small()]).await;
+    let unread = (0..12).map(|_| {
+        let client = rig.client.clone();
+        tokio::spawn(async move {
+            let requests = tokio_stream::iter((0..8).map(|number| pattern(number, LEN)));
+            let mut request = Request::new(requests);
+            request.set_timeout(PATIENT);
+            client.client_streaming::<Bytes, Bytes, _>(4, request).await
+        })
+    });
+    let unread: Vec<_> = unread.collect();
+    sleep(Duration::from_secs(1)).await;
+    let landing = rig.landing(1);
+    assert_eq!((landing.pinned_bytes, landing.copied_bytes), (REGION, 11 * ENCODED as u64));
+    for number in 0..3 {
+        rig.keep(number).await.expect("three quarters are left to others");
+    }
+    lock(&rig.kept).clear();
+    unread.iter().for_each(|call| call.abort());
+    sleep(Duration::from_millis(100)).await;
+    rig.net.assert_pools_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_replies_that_nobody_reads_hold_a_quarter_of_what_may_be_held() {
+    let rig = Rig::new([small(), exact()]).await;
+    let mut unread = Vec::new();
+    for _ in 0..12 {
+        let mut request = Request::new(Bytes::new());
+        request.set_timeout(PATIENT);
+        let called = rig.client.server_streaming::<Bytes, Bytes>(3, request).await;
+        unread.push(called.expect("it begins").into_inner());
+    }
+    sleep(Duration::from_secs(1)).await;
+    let landing = rig.landing(0);
+    assert_eq!((landing.pinned_bytes, landing.copied_bytes), (REGION, 11 * ENCODED as u64));
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        kept.push(rig.give().await.expect("three quarters are left to others"));
+    }
+    for (number, replies) in (0..).zip(&mut unread) {
+        let first = replies.message().await.expect("it goes on").expect("there are more");
+        assert!(first == pattern(0, LEN), "stream {number}");
+    }
+    drop((kept, unread));
+    sleep(Duration::from_millis(100)).await;
+    rig.net.assert_pools_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_read_is_not_copied_however_long_it_is() {
+    let rig = Rig::new([small(), exact()]).await;
+    for _ in 0..3 {
+        let called = rig.client.server_streaming::<Bytes, Bytes>(3, Request::new(Bytes::new()));
+        let mut replies = called.await.expect("it begins").into_inner();
+        while let Some(reply) = replies.message().await.expect("it goes on") {
+            assert_eq!(reply.len(), LEN);
+        }
+    }
+    let landing = rig.landing(0);
+    assert_eq!((landing.pinned_bytes, landing.copied_bytes), (0, 0));
 }
 
 /// What of a message a program keeps: a field of this length.

@@ -99,7 +99,7 @@ impl Open {
             self.close();
             return Err(OutOfGrant { offset, len, granted });
         };
-        Ok(Landed { open: self, range: offset..end })
+        Ok(Landed { open: self, range: offset..end, kind: Kind::Whole })
     }
 
     /// Back to the pool.
@@ -109,12 +109,15 @@ impl Open {
     }
 
     /// Read in place.
-    fn pin(mut self, range: Range<usize>) -> Pinned {
+    fn pin(mut self, range: Range<usize>, kind: Kind) -> Pinned {
         let buf = self.buf.take().expect(MOVED).into_cpu(Released::by_isolated_peer());
         let home = self.home.clone();
         home.origin.pin(buf.len());
         home.shared.gauge.pin(buf.len());
-        Pinned { buf: Some(buf), home, range, window: self.window.take() }
+        if kind == Kind::OfStream {
+            home.shared.of_streams.fetch_add(buf.len(), Ordering::AcqRel);
+        }
+        Pinned { buf: Some(buf), home, range, kind, window: self.window.take() }
     }
 
     fn bind(&mut self) -> Option<SendOp> {
@@ -293,9 +296,26 @@ impl fmt::Debug for Quarantined {
 pub struct Landed {
     open: Open,
     range: Range<usize>,
+    kind: Kind,
+}
+
+/// Of which messages it is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A whole request or reply.
+    Whole,
+    /// It waits in its stream until somebody takes it.
+    OfStream,
 }
 
 impl Landed {
+    /// It is one of many of its call: held in place, it counts in the share of streams.
+    #[must_use]
+    pub fn of_stream(mut self) -> Self {
+        self.kind = Kind::OfStream;
+        self
+    }
+
     /// The message. Where a window or trust allows it, in place: the region returns when the last slice is dropped.
     /// Else copied out, and the region returns now.
     ///
@@ -309,7 +329,7 @@ impl Landed {
         }
         match isolation {
             Isolation::Window | Isolation::Trusted => {
-                Ok(Bytes::from_owner(self.open.pin(self.range)))
+                Ok(Bytes::from_owner(self.open.pin(self.range, self.kind)))
             }
             Isolation::None => self.copy_out(),
         }
@@ -351,6 +371,7 @@ struct Pinned {
     buf: Option<CpuBuf>,
     home: Home,
     range: Range<usize>,
+    kind: Kind,
     /// Invalidated.
     window: Option<RegionWindow>,
 }
@@ -366,6 +387,9 @@ impl Drop for Pinned {
         let Some(buf) = self.buf.take() else { return };
         let bytes = buf.len();
         self.home.shared.gauge.unpin(bytes);
+        if self.kind == Kind::OfStream {
+            self.home.shared.of_streams.fetch_sub(bytes, Ordering::AcqRel);
+        }
         let region = self.home.region(buf.into_idle(), self.window.take());
         self.home.origin.unpin(region, bytes);
     }
