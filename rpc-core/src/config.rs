@@ -21,8 +21,9 @@ pub struct Limits {
     pub max_concurrent_calls: u32,
     /// Method numbers remembered per connection. 4096: more methods than any server has.
     pub max_interned_methods: u32,
-    /// Memory for bodies that are arriving, per connection, in bytes. 1 GiB; a body beyond it is refused. What
-    /// has arrived is bounded by the number of calls.
+    /// Memory for bodies that are arriving, per connection, in bytes. 1 GiB; a body beyond it is refused. At a server a long
+    /// message of a stream has to fit beside the messages that streams of its connection have not read, too. Whole requests
+    /// that have arrived are bounded by the number of calls.
     pub max_landing_bytes: usize,
     /// Bytes of a stream's messages that may be on their way here or wait to be taken, per stream; one message may
     /// go beyond. 256 KiB: a stream of storage blocks keeps a fast link busy, and a thousand streams that nobody

@@ -37,6 +37,13 @@ pub trait Messages: Send {
     /// The next message, the end, or the status that ends the call.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>>;
 
+    /// How long the next message is, in bytes, which stays where it is. `None` at the end, and where messages are not there
+    /// before they are taken.
+    fn poll_len(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        let _unknown = cx;
+        Poll::Ready(None)
+    }
+
     /// After the end: what is said with it besides. Of a call that fails, its status says that.
     fn take_trailers(&mut self) -> MetadataMap {
         MetadataMap::new()

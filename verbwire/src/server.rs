@@ -94,7 +94,8 @@ impl Builder {
         Self(self.0.stream_window(bytes))
     }
 
-    /// Memory for requests that are being received, per connection, in bytes. 1 GiB.
+    /// Memory for requests that are being received, per connection, in bytes; long messages of streams have to fit beside those
+    /// that its streams have not read, too. 1 GiB; see [`Limits`](crate::config::Limits).
     pub fn max_landing_bytes(self, bytes: usize) -> Self {
         Self(self.0.max_landing_bytes(bytes))
     }

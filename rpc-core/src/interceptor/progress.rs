@@ -99,6 +99,10 @@ impl Messages for CountedRequests {
         polled
     }
 
+    fn poll_len(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        self.messages.poll_len(cx)
+    }
+
     fn take_trailers(&mut self) -> MetadataMap {
         self.messages.take_trailers()
     }

@@ -253,6 +253,16 @@ impl<M> RecvStream<M> {
         !self.ready.is_empty()
     }
 
+    /// How long the message is that is taken next, in bytes, if it is here.
+    pub fn next_len(&self) -> Option<usize> {
+        self.ready.front().map(|(_, cost)| usize::try_from(cost - COST).unwrap_or(usize::MAX))
+    }
+
+    /// What the messages cost that are here and have not been taken, also behind a gap.
+    pub fn waiting_cost(&self) -> u64 {
+        if self.is_read() { self.received - self.taken } else { 0 }
+    }
+
     /// Whether the end is known and every message has come.
     pub fn is_complete(&self) -> bool {
         self.total == Some(self.arrived)

@@ -122,7 +122,8 @@ impl Builder {
         self
     }
 
-    /// Memory for requests that are being received, per connection, in bytes. 1 GiB.
+    /// Memory for requests that are being received, per connection, in bytes; long messages of streams have to fit beside those
+    /// that its streams have not read, too. 1 GiB; see [`Limits`](crate::config::Limits).
     pub fn max_landing_bytes(mut self, bytes: usize) -> Self {
         self.config.limits.max_landing_bytes = bytes;
         self

@@ -95,10 +95,11 @@ impl Intake {
 
     /// A long message of a stream. Nothing of it is decided by its call's not being known: that may wait to be admitted.
     fn place_message(&self, call: CallId, announced: Announced<'_>) -> Placement {
-        if self.with_calls(|calls| calls.wants(call)) == Wanted::No {
+        let (wanted, waiting) = self.with_calls(|calls| (calls.wants(call), calls.waiting_bytes()));
+        if wanted == Wanted::No {
             return Placement::Refuse;
         }
-        match self.check_room(announced) {
+        match self.check_room(announced, waiting) {
             Ok(()) => Placement::Pool,
             Err(status) => {
                 self.notes().failed.push((call, status));
@@ -114,17 +115,25 @@ impl Intake {
         let method = route.method(forms);
         let path = route.path().map_or(method.path, |path| path);
         let request = LongRequest::new(method, path, announced.len, announced.metadata);
-        let placed = self.check_room(announced).and_then(|()| self.placer.place(&request));
+        let placed = self.check_room(announced, 0).and_then(|()| self.placer.place(&request));
         placed.map_err(|status| Refusal::Answer(status.with_executed(Executed::No)))
     }
 
-    fn check_room(&self, announced: Announced<'_>) -> Result<(), Status> {
-        if announced.landing.saturating_add(announced.len) > self.max_landing_bytes {
+    /// Whether a message may come beside what is on its way and those that wait in streams, of so many bytes.
+    fn check_room(&self, announced: Announced<'_>, waiting: usize) -> Result<(), Status> {
+        let in_use = announced.landing.saturating_add(waiting);
+        if in_use.saturating_add(announced.len) > self.max_landing_bytes {
+            let whose = match waiting {
+                0 => "other requests of this connection",
+                _ => {
+                    "other requests of this connection and messages that its streams have not read"
+                }
+            };
             return Err(Status::resource_exhausted(format!(
                 "request message of {} does not fit: {} of max_landing_bytes of {} are in use by \
-                 other requests of this connection; send fewer at a time, or raise it at the server",
+                 {whose}; send fewer at a time, or raise it at the server",
                 Size(announced.len),
-                Size(announced.landing),
+                Size(in_use),
                 Size(self.max_landing_bytes)
             )));
         }

@@ -55,7 +55,8 @@ impl LoadLimits {
     /// Bytes of the requests whose handlers run, as they were received. A request of more is let in when no other
     /// is there. Of a stream of requests it is the message that the handler has taken last; one for which there is no
     /// room is not refused, but waits for it, and its sender with it. It reserves nothing meanwhile: calls that fit begin
-    /// before it, messages of other streams after it.
+    /// before it, messages of other streams after it. Messages that wait in their streams are not counted: each connection
+    /// bounds them, by `stream_window` and `max_landing_bytes`.
     pub fn max_running_bytes(mut self, bytes: usize) -> Self {
         self.bytes = Some(bytes);
         self

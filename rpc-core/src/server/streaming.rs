@@ -203,6 +203,11 @@ impl Messages for Requests {
         self.window.post(&*self.peer.connection, self.call, cx);
         polled.map(|item| item.map(|taken| taken.map(|taken| taken.message)))
     }
+
+    fn poll_len(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        self.window.post(&*self.peer.connection, self.call, cx);
+        self.peer.intake.with_calls(|calls| calls.poll_len(self.call, cx.waker()))
+    }
 }
 
 impl Drop for Requests {

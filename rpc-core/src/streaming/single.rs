@@ -22,6 +22,10 @@ impl Messages for One {
     fn poll_message(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
         Poll::Ready(self.0.take().map(Ok))
     }
+
+    fn poll_len(&mut self, _: &mut Context<'_>) -> Poll<Option<usize>> {
+        Poll::Ready(self.0.as_ref().map(Body::len))
+    }
 }
 
 /// A stream that is to have one message.

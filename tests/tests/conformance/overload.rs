@@ -1,5 +1,6 @@
 //! Bounds of a server, and what those beyond them are told.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(crate) const CASES: &[Case] = &[
     case!(requests_beyond_the_bound_on_bytes_are_turned_away).over_a_connection(),
     case!(a_stream_runs_until_it_has_ended_for_the_servers_bound).over_a_connection(),
     case!(messages_of_a_stream_wait_for_room_within_the_bound_on_bytes).over_a_connection(),
+    case!(a_message_that_waits_for_room_keeps_its_sender_waiting).over_a_connection(),
+    case!(what_streams_have_not_read_is_bounded_per_connection).over_a_connection(),
     case!(a_connection_beyond_the_bound_is_told_so).over_a_connection(),
     case!(a_fallback_answers_for_methods_that_no_service_has).over_a_connection(),
     case!(a_fallback_of_messages_takes_no_streams_of_requests).over_a_connection(),
@@ -190,6 +193,80 @@ async fn messages_of_a_stream_wait_for_room_within_the_bound_on_bytes(fixture: F
     // A message of more than the bound is let in alone.
     let reply = client.collect(items([take(pattern::payload(300_000, 4))])).await;
     assert_eq!(reply.expect("collect").get_ref().len, 300_000);
+}
+
+async fn a_message_that_waits_for_room_keeps_its_sender_waiting(fixture: Fixture) {
+    let desk = Desk::default();
+    let witness = Arc::clone(desk.witness());
+    let limits = limits().max_running_bytes(100_000);
+    let builder = offering(&desk).load_limits(&limits).stream_window(10_000);
+    let client = Serving::start(builder, &fixture.target()).await.client().await;
+    let mut large = step(Act::Gate, 1);
+    large.payload = pattern::payload(80_000, 1);
+    let holds = tokio::spawn(client.collect(items([large])));
+    witness.until(|log| log.entered.contains(&1)).await;
+    let made = Arc::new(AtomicU64::new(0));
+    let making = Arc::clone(&made);
+    let steps = (0..4).map(move |_| {
+        making.fetch_add(1, Ordering::Relaxed);
+        take(pattern::payload(50_000, 2))
+    });
+    let waits = tokio::spawn(client.collect(items(steps)));
+    let begun = Instant::now();
+    while made.load(Ordering::Relaxed) < 2 {
+        assert!(begun.elapsed() < LONG, "the stream is not polled");
+        sleep(Duration::from_millis(1)).await;
+    }
+    sleep(Duration::from_millis(100)).await;
+    // One waits at the server, and its sender has the next one ready.
+    assert_eq!(made.load(Ordering::Relaxed), 2, "the window opens only as messages are taken");
+    witness.open(1);
+    holds.await.expect("no panic").expect("collect");
+    let reply = waits.await.expect("no panic").expect("collect").into_inner();
+    assert_eq!((reply.messages, reply.len), (4, 200_000));
+}
+
+async fn what_streams_have_not_read_is_bounded_per_connection(fixture: Fixture) {
+    let (pair, serving) =
+        fixture.pair_with(|builder| builder.max_landing_bytes(4 * PAYLOAD + 1000)).await;
+    let mut calls = Vec::new();
+    for ticket in 1..=8 {
+        let (sender, requests) = fed();
+        calls.push(tokio::spawn(pair.client.collect(requests)));
+        sender.send(step(Act::Gate, ticket)).await.expect("the stream is polled");
+        pair.witness.until(|log| log.entered.contains(&ticket)).await;
+        sender.send(take(pattern::payload(PAYLOAD, 1))).await.expect("the stream is polled");
+        // Comes behind it, and as a whole request needs no room beside what waits.
+        pair.client.echo(blob(PAYLOAD)).await.expect("long");
+    }
+    // Four fit, or three beside an echo that is on its way.
+    let begun = Instant::now();
+    while calls.iter().filter(|call| call.is_finished()).count() < 4 {
+        assert!(begun.elapsed() < LONG, "nothing bounds what is not read");
+        sleep(Duration::from_millis(10)).await;
+    }
+    // Neither what is short nor who has a connection of their own is kept from anything.
+    pair.client.echo(blob(10)).await.expect("short");
+    pair.client.collect(items([take("short")])).await.expect("a stream of what is short");
+    let other = serving.client().await;
+    let read = other.collect(items([take(pattern::payload(PAYLOAD, 1))]));
+    assert_eq!(read.await.expect("collect").get_ref().len, PAYLOAD as u64);
+    (1..=8).for_each(|ticket| pair.witness.open(ticket));
+    let mut whole = 0;
+    for call in calls {
+        match call.await.expect("no panic") {
+            Ok(reply) => {
+                assert_eq!(reply.get_ref().len, PAYLOAD as u64);
+                whole += 1;
+            }
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                let words = "and messages that its streams have not read";
+                assert!(status.message().contains(words), "{status}");
+            }
+        }
+    }
+    assert!((3..=4).contains(&whole), "{whole}");
 }
 
 async fn a_connection_beyond_the_bound_is_told_so(fixture: Fixture) {

@@ -177,6 +177,18 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         }
     }
 
+    /// How long the next message of a request is, which is not taken; `None` at the end.
+    pub fn poll_len(&mut self, call: CallId, waker: &Waker) -> Poll<Option<usize>> {
+        self.streams(call).map_or(Poll::Ready(None), |streams| streams.poll_len(waker))
+    }
+
+    /// Bytes of all messages that have come and wait to be taken, with what it takes to keep track of them.
+    pub fn waiting_bytes(&self) -> usize {
+        let streams = self.slots.iter().flatten().filter_map(|slot| slot.streams.as_deref());
+        let cost = streams.map(CallStreams::waiting_cost).fold(0, u64::saturating_add);
+        usize::try_from(cost).unwrap_or(usize::MAX)
+    }
+
     /// Nobody reads the request any more.
     pub fn close_requests(&mut self, call: CallId) {
         if let Some(streams) = self.streams(call) {

@@ -112,6 +112,22 @@ impl CallStreams {
         Poll::Pending
     }
 
+    /// How long the next message is, which is not taken; `None` at the end. The task of `waker` is woken for either.
+    pub fn poll_len(&mut self, waker: &Waker) -> Poll<Option<usize>> {
+        let Some(incoming) = &self.incoming else { return Poll::Ready(None) };
+        let len = incoming.next_len();
+        if len.is_some() || incoming.is_complete() {
+            return Poll::Ready(len);
+        }
+        register(&mut self.reader, waker);
+        Poll::Pending
+    }
+
+    /// What the messages cost that wait to be taken.
+    pub fn waiting_cost(&self) -> u64 {
+        self.incoming.as_ref().map_or(0, RecvStream::waiting_cost)
+    }
+
     /// A message that is here.
     pub fn take(&mut self) -> Option<Taken<Body>> {
         self.incoming.as_mut()?.take()
