@@ -11,9 +11,10 @@ use tokio::time::{Instant, timeout};
 
 use verbwire::codegen::Stream;
 use verbwire::metadata::{KeyAndValueRef, MetadataMap};
-use verbwire::{Code, Request, Response, Server, Status, Streaming, shield, spawn};
+use verbwire::{Channel, Code, Request, Response, Server, Status, Streaming, shield, spawn};
 
 use crate::backends::Place;
+use crate::bridge;
 use crate::fixture::{Fixture, LONG};
 use crate::proto::context::context_client::ContextClient;
 use crate::proto::context::context_server::{Context, ContextServer};
@@ -85,7 +86,7 @@ impl Surroundings {
 }
 
 /// Part of the names of entries that `Mirror` says back as trailers.
-const TRAILING: &str = "trailing";
+pub(crate) const TRAILING: &str = "trailing";
 
 /// What a handler says back of a request's metadata: headers and trailers.
 fn mirrored<T>(request: &Request<T>) -> Result<(MetadataMap, MetadataMap), Status> {
@@ -244,16 +245,23 @@ pub fn client_of(
     service: Surroundings,
 ) -> impl Future<Output = ContextClient> + use<> {
     let is_in_process = fixture.backend().place == Place::InProcess;
-    let site = fixture.site();
+    let (site, is_bridged) = (fixture.site(), fixture.is_bridged());
     let in_process = is_in_process.then(|| {
-        let channel = ContextClient::in_process(service.clone()).channel().clone();
+        let channel = match is_bridged {
+            true => Channel::in_process(bridge::context()),
+            false => ContextClient::in_process(service.clone()).channel().clone(),
+        };
         ContextClient::new(fixture.in_process("context.Context", channel))
     });
     async move {
         if let Some(client) = in_process {
             return client;
         }
-        let builder = Server::builder().add_service(ContextServer::new(service));
+        let builder = Server::builder();
+        let builder = match is_bridged {
+            true => builder.add_service(bridge::context()),
+            false => builder.add_service(ContextServer::new(service)),
+        };
         ContextClient::new(site.serve(builder).await.connect().await)
     }
 }

@@ -15,6 +15,7 @@ use verbwire::open::OpenService;
 use verbwire::{Channel, Endpoint, Error, Server};
 
 use crate::backends::{self, Backend, Place};
+use crate::bridge;
 use crate::proto::conformance::conformance_client::ConformanceClient;
 use crate::proto::conformance::conformance_server::ConformanceServer;
 use crate::proto::conformance::second_server::SecondServer;
@@ -44,6 +45,8 @@ enum Route {
     Direct,
     /// A [`Proxy`].
     Proxied,
+    /// The server's services are tonic's.
+    Bridged,
 }
 
 /// Where a server is going to be, and what is before it.
@@ -103,10 +106,30 @@ impl Fixture {
         self
     }
 
+    /// The same with services that tonic generated in the place of the native ones, see [`bridge`].
+    #[must_use]
+    pub fn bridged(mut self) -> Self {
+        self.route = Route::Bridged;
+        self
+    }
+
+    /// Whether services are tonic's.
+    pub fn is_bridged(&self) -> bool {
+        matches!(self.route, Route::Bridged)
+    }
+
+    /// A server that offers the services of `desk`.
+    pub fn offering(&self, desk: &Desk) -> verbwire::Builder {
+        match self.route {
+            Route::Direct | Route::Proxied => offering(desk),
+            Route::Bridged => Server::builder().add_service(bridge::conformance(desk)),
+        }
+    }
+
     /// A place for a server.
     pub fn site(&self) -> Site {
         let proxy = match self.route {
-            Route::Direct => None,
+            Route::Direct | Route::Bridged => None,
             Route::Proxied => Some(self.target()),
         };
         Site { target: self.target(), proxy }
@@ -120,7 +143,7 @@ impl Fixture {
     /// A channel to a service in this process; where there is a proxy, through that.
     pub fn in_process(&self, name: &'static str, channel: Channel) -> Channel {
         match self.route {
-            Route::Direct => channel,
+            Route::Direct | Route::Bridged => channel,
             Route::Proxied => Channel::in_process(OpenService::new(name, Proxy(channel))),
         }
     }
@@ -132,7 +155,10 @@ impl Fixture {
         }
         let desk = Desk::default();
         let witness = Arc::clone(desk.witness());
-        let channel = ConformanceClient::in_process(desk).channel().clone();
+        let channel = match self.route {
+            Route::Bridged => Channel::in_process(bridge::conformance(&desk)),
+            _ => ConformanceClient::in_process(desk).channel().clone(),
+        };
         let channel = self.in_process("conformance.Conformance", channel);
         Pair { witness, client: ConformanceClient::new(channel) }
     }
@@ -144,7 +170,7 @@ impl Fixture {
     ) -> (Pair, Serving) {
         let desk = Desk::default();
         let witness = Arc::clone(desk.witness());
-        let serving = self.serve(configure(offering(&desk))).await;
+        let serving = self.serve(configure(self.offering(&desk))).await;
         let client = serving.client().await;
         (Pair { client, witness }, serving)
     }

@@ -2,7 +2,7 @@
 //!
 //! A case never waits for time to pass: it waits until the [`Witness`] has seen what it expects.
 
-mod streaming;
+pub(crate) mod streaming;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,7 +84,7 @@ impl Witness {
         Arc::clone(gate)
     }
 
-    async fn pass(&self, ticket: u64) {
+    pub(crate) async fn pass(&self, ticket: u64) {
         let gate = self.gate(ticket);
         let permit = gate.acquire().await.expect("gates are never closed");
         permit.forget();
@@ -92,14 +92,14 @@ impl Witness {
 }
 
 /// A handler from its entry to its end; notes which of the two ends it was.
-struct Visit {
+pub(crate) struct Visit {
     witness: Arc<Witness>,
     ticket: u64,
     is_finished: bool,
 }
 
 impl Visit {
-    fn enter(witness: &Arc<Witness>, ticket: u64) -> Self {
+    pub(crate) fn enter(witness: &Arc<Witness>, ticket: u64) -> Self {
         witness.log.send_modify(|log| {
             log.entered.insert(ticket);
             log.entries += 1;
@@ -109,7 +109,7 @@ impl Visit {
         Self { witness: Arc::clone(witness), ticket, is_finished: false }
     }
 
-    fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         self.is_finished = true;
     }
 }

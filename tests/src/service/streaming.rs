@@ -1,11 +1,12 @@
 //! The handlers that have streams.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use verbwire::Status;
 use verbwire::codegen::Stream;
-use verbwire::{Status, Streaming};
 
 use super::{Desk, Visit, Witness};
 use crate::pattern;
@@ -14,7 +15,7 @@ use crate::proto::conformance::{Blob, DigestReply, ScanRequest, Step};
 use crate::streams::steps;
 
 /// Replies.
-pub(super) type BlobStream = Pin<Box<dyn Stream<Item = Result<Blob, Status>> + Send>>;
+pub(crate) type BlobStream = Pin<Box<dyn Stream<Item = Result<Blob, Status>> + Send>>;
 
 /// How a step leaves its call.
 enum Then {
@@ -43,14 +44,23 @@ async fn act(witness: &Witness, act: Act, ticket: u64) -> Result<Then, Status> {
     }
 }
 
+/// Requests of a native stub, or of one that tonic generated.
+pub(crate) trait Steps:
+    Stream<Item = Result<Step, Status>> + Unpin + Send + 'static
+{
+}
+
+impl<S: Stream<Item = Result<Step, Status>> + Unpin + Send + 'static> Steps for S {}
+
+async fn next_step(requests: &mut impl Steps) -> Result<Option<Step>, Status> {
+    poll_fn(|cx| Pin::new(&mut *requests).poll_next(cx)).await.transpose()
+}
+
 impl Desk {
-    pub(super) async fn collected(
-        &self,
-        mut requests: Streaming<Step>,
-    ) -> Result<DigestReply, Status> {
+    pub(crate) async fn collected(&self, mut requests: impl Steps) -> Result<DigestReply, Status> {
         let (mut reply, mut all) = (DigestReply::default(), Vec::new());
         let mut visit = None;
-        while let Some(step) = requests.message().await? {
+        while let Some(step) = next_step(&mut requests).await? {
             visit.get_or_insert_with(|| Visit::enter(&self.witness, step.ticket));
             match act(&self.witness, step.act(), step.ticket).await? {
                 Then::GoesOn => {}
@@ -73,7 +83,7 @@ struct Scan {
     given: u64,
 }
 
-pub(super) fn scan(witness: &Arc<Witness>, request: ScanRequest) -> BlobStream {
+pub(crate) fn scan(witness: &Arc<Witness>, request: ScanRequest) -> BlobStream {
     let visit = Visit::enter(witness, request.ticket);
     let state = Some(Scan { witness: Arc::clone(witness), request, visit, given: 0 });
     Box::pin(steps(state, |state| async {
@@ -105,13 +115,13 @@ impl Scan {
     }
 }
 
-struct Talk {
+struct Talk<S> {
     witness: Arc<Witness>,
-    requests: Option<Streaming<Step>>,
+    requests: Option<S>,
     visit: Option<Visit>,
 }
 
-pub(super) fn talk(witness: &Arc<Witness>, requests: Streaming<Step>) -> BlobStream {
+pub(crate) fn talk(witness: &Arc<Witness>, requests: impl Steps) -> BlobStream {
     let witness = Arc::clone(witness);
     let state = Some(Talk { witness, requests: Some(requests), visit: None });
     Box::pin(steps(state, |state| async {
@@ -127,10 +137,10 @@ pub(super) fn talk(witness: &Arc<Witness>, requests: Streaming<Step>) -> BlobStr
     }))
 }
 
-impl Talk {
+impl<S: Steps> Talk<S> {
     async fn answer(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(requests) = &mut self.requests else { return std::future::pending().await };
-        let Some(step) = requests.message().await? else { return Ok(None) };
+        let Some(step) = next_step(requests).await? else { return Ok(None) };
         self.visit.get_or_insert_with(|| Visit::enter(&self.witness, step.ticket));
         if step.act() == Act::Deafen {
             self.requests = None;

@@ -13,13 +13,13 @@ use verbwire_tests::case::Case;
 use verbwire_tests::context;
 use verbwire_tests::fixture::Fixture;
 use verbwire_tests::pattern;
-use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{Blob, FailRequest, ProduceRequest};
 use verbwire_tests::proto::context::MirrorRequest;
 use verbwire_tests::service::Desk;
 use verbwire_tests::streams::{fed, items};
 
+use crate::metadata::custom_metadata;
 use crate::streams::{next, scan, step, take};
 
 /// A case through a proxy.
@@ -28,6 +28,17 @@ macro_rules! proxied {
         Case {
             topic: "proxied",
             run: |fixture| Box::pin($function(fixture.proxied())),
+            ..case!($function)
+        }
+    };
+}
+
+/// A case with a server whose services are tonic's.
+macro_rules! bridged {
+    ($function:ident) => {
+        Case {
+            topic: "tonic_server",
+            run: |fixture| Box::pin($function(fixture.bridged())),
             ..case!($function)
         }
     };
@@ -51,6 +62,7 @@ macro_rules! all {
             $made!(cancel_after_first_response),
             $made!(timeout_on_sleeping_server),
             $made!(concurrent_large_unary),
+            $made!(custom_metadata),
         ]
     };
 }
@@ -60,9 +72,12 @@ pub(crate) const CASES: &[Case] = all!(case);
 /// The same through a proxy that knows none of the methods.
 pub(crate) const PROXIED: &[Case] = all!(proxied);
 
-const REQUEST_SIZES: [usize; 4] = [27_182, 8, 1828, 45_904];
+/// The same with services that tonic generated.
+pub(crate) const TONIC_SERVER: &[Case] = all!(bridged);
 
-const REPLY_SIZES: [u64; 4] = [31_415, 9, 2653, 58_979];
+pub(crate) const REQUEST_SIZES: [usize; 4] = [27_182, 8, 1828, 45_904];
+
+pub(crate) const REPLY_SIZES: [u64; 4] = [31_415, 9, 2653, 58_979];
 
 async fn empty_unary(fixture: Fixture) {
     let pair = fixture.pair().await;
@@ -132,12 +147,13 @@ async fn status_code_and_message(fixture: Fixture) {
     assert_eq!((status.code(), status.message()), (Code::Unknown, "test status message"));
 }
 
+pub(crate) const SPECIAL: &str = "\t\ntest with whitespace\r\nand Unicode BMP ☺ and non-BMP 😈\t\n";
+
 async fn special_status_message(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let message = "\t\ntest with whitespace\r\nand Unicode BMP ☺ and non-BMP 😈\t\n";
-    let request = FailRequest { code: 2, message: message.into(), ..Default::default() };
+    let request = FailRequest { code: 2, message: SPECIAL.into(), ..Default::default() };
     let status = pair.client.fail(request).await.expect_err("it fails");
-    assert_eq!((status.code(), status.message()), (Code::Unknown, message));
+    assert_eq!((status.code(), status.message()), (Code::Unknown, SPECIAL));
 }
 
 fn assert_unimplemented(status: &Status) {
@@ -168,8 +184,7 @@ static UNKNOWN_SERVICE: ServiceDescriptor = ServiceDescriptor::new(
 
 /// Calls the two methods of `service`, which the server has not.
 async fn assert_not_served(fixture: Fixture, service: &'static ServiceDescriptor) {
-    let builder = verbwire::Server::builder().add_service(ConformanceServer::new(Desk::default()));
-    let serving = fixture.serve(builder).await;
+    let serving = fixture.serve(fixture.offering(&Desk::default())).await;
     let client = serving.client().await;
     let unknown = Client::new(client.channel().clone(), service);
     let refused = unknown.unary::<_, Blob>(0, Request::new(Blob::default())).await;

@@ -22,6 +22,7 @@ mod statuses;
 mod stream_ends;
 mod stream_layers;
 mod streams;
+mod tonic_client;
 
 use std::process::ExitCode;
 
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
         stream_layers::CASES,
         interop::CASES,
         interop::PROXIED,
+        interop::TONIC_SERVER,
+        tonic_client::CASES,
+        tonic_client::BOTH,
         open::CASES,
     ];
     verbwire_tests::runner::main(&cases.concat())

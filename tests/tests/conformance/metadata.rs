@@ -14,7 +14,6 @@ use verbwire_tests::proto::context::context_client::ContextClient;
 use verbwire_tests::streams::items;
 
 pub(crate) const CASES: &[Case] = &[
-    case!(custom_metadata),
     case!(a_stream_of_requests_is_answered_with_trailers),
     case!(replies_that_fail_have_their_trailers_in_their_status),
     case!(trailers_of_replies_may_have_the_clients_limit_and_not_a_byte_more).over_a_connection(),
@@ -46,7 +45,7 @@ fn all(map: &MetadataMap, key: &str) -> Vec<String> {
 }
 
 /// As in gRPC's interoperability tests.
-async fn custom_metadata(fixture: Fixture) {
+pub(crate) async fn custom_metadata(fixture: Fixture) {
     let (initial, trailing) = ("x-grpc-test-echo-initial", "x-grpc-test-echo-trailing-bin");
     let client = context::client(&fixture).await;
     let mut request = request(&[(initial, "test_initial_metadata_value")]);

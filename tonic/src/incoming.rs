@@ -1,0 +1,179 @@
+//! A body of gRPC's frames as encoded messages.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::{HeaderMap, StatusCode};
+use http_body::Body as _;
+use verbwire::metadata::MetadataMap;
+use verbwire::open::Messages;
+use verbwire::{Body, Status};
+
+use crate::frames::{BadFrame, Cutter};
+use crate::{metadata, status};
+
+/// Pieces of a body that are taken in one go without a message coming of it. A body that gives more does not keep its thread.
+const IN_ONE_GO: usize = 64;
+
+/// Whose body it is.
+#[derive(Debug)]
+pub(crate) enum Side {
+    /// A client's: it ends where it ends.
+    Request,
+    /// A service's: it ends with a status, unless its head said one.
+    Response {
+        /// Of the head.
+        http: StatusCode,
+        /// Whether the head said the status, `Ok`.
+        is_ended: bool,
+    },
+}
+
+/// The messages of a body. Nothing of it is read that has not been asked for.
+pub(crate) struct Incoming {
+    body: tonic::body::Body,
+    side: Side,
+    /// Longest message.
+    limit: usize,
+    cutter: Cutter,
+    /// Read before somebody asked.
+    ahead: VecDeque<Result<Body, Status>>,
+    trailers: MetadataMap,
+    has_ended: bool,
+}
+
+/// What a body shows without waiting for it.
+pub(crate) enum Start {
+    /// One message is all that it has.
+    Whole(Body, MetadataMap),
+    /// A request that failed before its first message.
+    Failed(Status),
+    /// More than that, or nobody knows yet.
+    Stream(Incoming),
+}
+
+impl Incoming {
+    pub(crate) fn new(body: tonic::body::Body, side: Side, limit: usize) -> Self {
+        Self {
+            body,
+            side,
+            limit,
+            cutter: Cutter::default(),
+            ahead: VecDeque::new(),
+            trailers: MetadataMap::new(),
+            has_ended: false,
+        }
+    }
+
+    /// What it is, as far as that shows at once. What is read is kept for who polls the stream.
+    pub(crate) fn start(mut self, cx: &mut Context<'_>) -> Start {
+        let first = match self.poll_next(cx) {
+            Poll::Ready(Some(Ok(message))) => message,
+            Poll::Ready(Some(Err(failed))) => return self.failed_at_once(failed),
+            Poll::Ready(None) | Poll::Pending => return Start::Stream(self),
+        };
+        let second = match self.poll_next(cx) {
+            Poll::Ready(None) => return Start::Whole(first, self.take_trailers()),
+            Poll::Ready(Some(item)) => Some(item),
+            Poll::Pending => None,
+        };
+        self.ahead.extend([Ok(first)].into_iter().chain(second));
+        Start::Stream(self)
+    }
+
+    /// A request need not be sent then. A response has begun, and fails behind its headers.
+    fn failed_at_once(mut self, failed: Status) -> Start {
+        if let Side::Request = self.side {
+            return Start::Failed(failed);
+        }
+        self.ahead.push_back(Err(failed));
+        Start::Stream(self)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        for _ in 0..IN_ONE_GO {
+            match self.cutter.cut(self.limit) {
+                Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(None) => {}
+                Err(bad) => return self.end(Err(self.bad(&bad))),
+            }
+            let trailers = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        self.cutter.push(data);
+                        continue;
+                    }
+                    Err(frame) => frame.into_trailers().unwrap_or_default(),
+                },
+                Some(Err(failed)) => return self.end(Err(status::from_tonic(failed))),
+                None => HeaderMap::new(),
+            };
+            let ended = self.cutter.check_end().map_err(|bad| self.bad(&bad));
+            let ended = ended.and_then(|()| self.ended_by(trailers));
+            return self.end(ended);
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn end(&mut self, how: Result<(), Status>) -> Poll<Option<Result<Body, Status>>> {
+        self.has_ended = true;
+        Poll::Ready(how.err().map(Err))
+    }
+
+    /// The end that trailers say.
+    fn ended_by(&mut self, trailers: HeaderMap) -> Result<(), Status> {
+        let Side::Response { http, is_ended } = self.side else { return Ok(()) };
+        match status::in_headers(&trailers)? {
+            Some(said) if said.code() != tonic::Code::Ok => return Err(status::from_tonic(said)),
+            None if !is_ended => return Err(without_status(http)),
+            _ => {}
+        }
+        let entries = metadata::from_headers(trailers);
+        self.trailers = entries
+            .map_err(|bad| status::internal(format!("trailers of a tonic service: {bad}")))?;
+        Ok(())
+    }
+
+    fn bad(&self, bad: &BadFrame) -> Status {
+        let whose = match self.side {
+            Side::Request => "request",
+            Side::Response { .. } => "response",
+        };
+        let message = format!("the body of a {whose} of tonic: {bad}");
+        match bad {
+            BadFrame::TooLong { .. } => Status::resource_exhausted(message),
+            _ => Status::internal(message),
+        }
+    }
+}
+
+/// The status of an answer that says none, by gRPC's `http-grpc-status-mapping.md`.
+pub(crate) fn without_status(http: StatusCode) -> Status {
+    let message = format!("a tonic service answered with HTTP status {http} and no grpc-status");
+    match http.as_u16() {
+        400 => Status::internal(message),
+        401 => Status::unauthenticated(message),
+        403 => Status::permission_denied(message),
+        404 => Status::unimplemented(message),
+        429 | 502 | 503 | 504 => Status::unavailable(message),
+        _ => Status::unknown(message),
+    }
+}
+
+impl Messages for Incoming {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+        match self.ahead.pop_front() {
+            Some(item) => Poll::Ready(Some(item)),
+            None => self.poll_next(cx),
+        }
+    }
+
+    fn take_trailers(&mut self) -> MetadataMap {
+        std::mem::take(&mut self.trailers)
+    }
+}
