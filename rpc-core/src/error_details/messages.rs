@@ -205,6 +205,30 @@ impl BadRequest {
     }
 }
 
+impl QuotaFailure {
+    /// One quota is used up: whose, which and what to do.
+    pub fn of(subject: impl Into<String>, description: impl Into<String>) -> Self {
+        let violation = QuotaViolation { subject: subject.into(), description: description.into() };
+        Self { violations: vec![violation] }
+    }
+}
+
+impl ResourceInfo {
+    /// What went wrong with a resource of this kind and name, which nobody in particular owns.
+    pub fn of(
+        resource_type: impl Into<String>,
+        resource_name: impl Into<String>,
+        description: impl Into<String>,
+    ) -> Self {
+        Self {
+            resource_type: resource_type.into(),
+            resource_name: resource_name.into(),
+            owner: String::new(),
+            description: description.into(),
+        }
+    }
+}
+
 impl ErrorInfo {
     /// A reason of a domain.
     pub fn of(reason: impl Into<String>, domain: impl Into<String>) -> Self {

@@ -22,15 +22,15 @@ fn the_bytes_are_those_of_google_rpc() {
 #[test]
 fn every_kind_is_read_back_in_order() {
     let own = Any::pack("shop.Reason", &BadRequest::default());
-    let violation = QuotaViolation { subject: "tenant a".into(), description: "calls".into() };
     let details = ErrorDetails::new()
         .with(RetryInfo::after(Time::from_millis(1500)))
         .with(DebugInfo { stack_entries: vec!["here".into()], detail: "d".into() })
-        .with(QuotaFailure { violations: vec![violation] })
+        .with(QuotaFailure::of("tenant a", "calls"))
         .with(ErrorInfo::of("FULL", "storage.example.com"))
         .with(own.clone())
         .with(BadRequest::of("name", "is empty"))
         .with(BadRequest::of("size", "is 0"))
+        .with(ResourceInfo::of("volume", "v7", "is read-only"))
         .with(Help { links: vec![Link::default()] })
         .with(LocalizedMessage { locale: "de-CH".into(), message: "voll".into() });
     let read = Status::aborted("").with_error_details(&details).error_details();
@@ -39,7 +39,11 @@ fn every_kind_is_read_back_in_order() {
     assert_eq!(read.retry_info().and_then(RetryInfo::delay), Some(Time::from_millis(1500)));
     assert_eq!(read.bad_request().expect("there").field_violations[0].field, "name");
     assert_eq!(read.iter().nth(4), Some(&ErrorDetail::Other(own)));
-    assert!(read.resource_info().is_none());
+    let volume = read.resource_info().expect("there");
+    assert_eq!((&*volume.resource_name, &*volume.description), ("v7", "is read-only"));
+    let quota = &read.quota_failure().expect("there").violations[0];
+    assert_eq!((&*quota.subject, &*quota.description), ("tenant a", "calls"));
+    assert!(read.precondition_failure().is_none());
 }
 
 #[test]

@@ -55,12 +55,20 @@ impl ClientCalls {
 
     /// The connection is gone: every call ends with the first cause. Returns whom to wake.
     pub fn handle_closed(&mut self, cause: Error) -> Vec<Waker> {
-        let (cause, executed) = match &self.ended {
-            None => (cause, Executed::Maybe),
+        let (cause, cut) = match &self.ended {
+            None => {
+                let cut = cause.to_status(Executed::Maybe);
+                (cause, cut)
+            }
             // What the peer said before it closed comes first.
             Some(End::GoAway { why, executed }) => {
-                let message = format!("{why}; connect again for new calls");
-                (Error::with_source(cause.kind(), message, cause), *executed)
+                let said = |words| Error::with_source(cause.kind(), words, cause.clone());
+                let of_running = match executed {
+                    Executed::No => format!("{why}; connect again for new calls"),
+                    _ => format!("{why}, and its end cut this call off, which may have run"),
+                };
+                let cut = said(of_running).to_status(*executed);
+                (said(format!("{why}; connect again for new calls")), cut)
             }
             Some(End::Closed(_)) => return Vec::new(),
         };
@@ -70,8 +78,7 @@ impl ClientCalls {
             match &mut caller.state {
                 State::Waiting { waker, .. } => {
                     wakers.extend(waker.take());
-                    let status = cause.to_status(executed);
-                    caller.state = State::Done(Err(status));
+                    caller.state = State::Done(Err(cut.clone()));
                     let others = caller.streams.as_mut().map(|streams| streams.streams.close());
                     wakers.extend(others.into_iter().flatten());
                 }

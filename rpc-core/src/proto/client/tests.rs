@@ -219,6 +219,26 @@ fn after_go_away_running_calls_finish_and_none_begins() {
 }
 
 #[test]
+fn calls_that_a_shutdown_cuts_off_are_told_so_and_later_ones_to_connect_again() {
+    let mut calls = ClientCalls::default();
+    let call = begin(&mut calls, later());
+    calls.handle_message(go_away(GoAway::Draining, "")).expect("valid");
+    calls.handle_closed(Error::new(ErrorKind::Lost, "the peer closed"));
+    let cut = status(&mut calls, call);
+    assert_eq!((cut.code(), cut.executed()), (Code::Unavailable, Executed::Maybe));
+    assert_eq!(
+        cut.message(),
+        "the server is shutting down, and its end cut this call off, which may have run: the peer closed"
+    );
+    let refused = calls.begin(MethodId(1), later(), noop()).expect_err("ended");
+    assert_eq!(refused.executed(), Executed::No);
+    assert_eq!(
+        refused.message(),
+        "the server is shutting down; connect again for new calls: the peer closed"
+    );
+}
+
+#[test]
 fn the_servers_words_about_a_violation_end_the_connection() {
     let mut calls = ClientCalls::default();
     let message = go_away(GoAway::ProtocolViolation, "call 1.0 was requested twice");
