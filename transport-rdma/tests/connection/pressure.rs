@@ -230,6 +230,22 @@ async fn a_stream_beyond_what_a_client_keeps_says_so_at_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_whose_messages_no_region_of_its_client_holds_ends_at_once_in_words() {
+    let mut short = small();
+    short.landing.size.longest = LEN / 2;
+    let rig = Rig::new([short, exact()]).await;
+    let mut request = Request::new(Bytes::new());
+    request.set_timeout(PATIENT);
+    let begun = Instant::now();
+    let called = rig.client.server_streaming::<Bytes, Bytes>(3, request).await;
+    let mut replies = called.expect("it begins").into_inner();
+    let status = replies.message().await.expect_err("it does not fit");
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("no memory to receive a message in"), "{status}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn streams_of_requests_that_nobody_reads_hold_a_quarter_of_what_may_be_held() {
     let rig = Rig::new([exact(), small()]).await;
     let unread = (0..12).map(|_| {
