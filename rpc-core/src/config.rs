@@ -12,7 +12,8 @@ pub struct Limits {
     /// Longest message body, in bytes. 64 MiB: a storage block many times over, and still a size that
     /// a few callers at once cannot hurt a server with. More than 4 GiB - 1 counts as that.
     pub max_message_size: usize,
-    /// Longest metadata block, in bytes. 16 KiB: headers and tokens, not payload.
+    /// Longest metadata block, in bytes. 16 KiB: headers and tokens, not payload. A transport may have room for less, and
+    /// announces that: RDMA for 7100 with receives of 8 KiB.
     pub max_metadata_size: usize,
     /// Longest body in one frame, in bytes; longer bodies come in pieces of this length. 256 KiB: long
     /// enough that the cost per piece vanishes, short enough that a small call behind it does not wait.

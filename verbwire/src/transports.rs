@@ -47,9 +47,27 @@ pub(crate) fn of(target: &Target) -> Result<Arc<dyn Transport>, Error> {
             target,
             "was left out of this build: turn feature rdma of verbwire on, or use tcp:// with the same service",
         )),
-        _ => Err(unsupported(target, "is no transport: use tcp://, unix://, rdma:// or mem://")),
+        "auto" => Err(unsupported(target, "comes later: name the transport until then")),
+        _ => {
+            let known: Vec<_> = BUILT.iter().map(|scheme| format!("{scheme}://")).collect();
+            let why = format!("is no transport: this build has {}", known.join(", "));
+            Err(unsupported(target, &why))
+        }
     }
 }
+
+/// The schemes of this build.
+const BUILT: &[&str] = &[
+    "mem",
+    #[cfg(feature = "tcp")]
+    "tcp",
+    #[cfg(feature = "tcp")]
+    "unix",
+    #[cfg(feature = "rdma")]
+    "rdma",
+    #[cfg(feature = "fabric")]
+    "fabric",
+];
 
 fn unsupported(target: &Target, why: &str) -> Error {
     let message = format!("{target} cannot be used, {}:// {why}", target.scheme());
@@ -75,6 +93,16 @@ mod tests {
 
     #[test]
     fn an_unknown_scheme_names_the_known_ones() {
-        assert!(refusal("http://10.0.0.1:7000").contains("use tcp://, unix://, rdma:// or mem://"));
+        let known = refusal("http://10.0.0.1:7000");
+        for scheme in ["mem", "tcp", "unix", "rdma", "fabric"] {
+            let target = format!("{scheme}://a/b:1").parse().expect("well-formed");
+            let is_built = of(&target).is_ok();
+            assert_eq!(known.contains(&format!("{scheme}://")), is_built, "{scheme}: {known}");
+        }
+    }
+
+    #[test]
+    fn auto_says_that_it_comes_later() {
+        assert!(refusal("auto://10.0.0.1:7000").contains("comes later"));
     }
 }
