@@ -279,22 +279,53 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range_are_moved_into_it() {
-        let odd = RdmaConfig {
+    fn values_below_their_range_are_moved_into_it() {
+        let mut odd = RdmaConfig {
             data_window: 0,
-            control_window: u32::MAX,
+            control_window: 0,
+            shared_receives: 1,
             eager_len: 0,
             staging_buffers: 0,
             send_depth: 0,
             send_queue_messages: 0,
+            send_queue_bytes: 0,
+            write_chunk: 0,
+            write_window: 0,
+            standing_grant_len: 0,
+            ..RdmaConfig::default()
+        };
+        odd.staging.longest = 0;
+        let config = odd.in_range();
+        assert_eq!(config.windows(), Windows { data: 1, control: 1 });
+        assert_eq!((config.shared_receives, config.eager_len), (64, 4096));
+        assert_eq!((config.staging_buffers, config.send_depth), (2, 2));
+        assert_eq!((config.send_queue_messages, config.send_queue_bytes), (1, 1));
+        assert_eq!((config.write_chunk, config.write_window), (4096, 1));
+        assert_eq!((config.staging.longest, config.standing_grant_len), (4096, 1));
+        assert_eq!(RdmaConfig::default().in_range().shared_receives, 0, "none is none");
+    }
+
+    #[test]
+    fn values_above_their_range_are_moved_into_it() {
+        let mut odd = RdmaConfig {
+            data_window: u32::MAX,
+            control_window: u32::MAX,
+            shared_receives: u32::MAX,
+            eager_len: usize::MAX,
+            write_chunk: u32::MAX,
             write_window: u32::MAX,
+            standing_grants: u32::MAX,
+            standing_grant_len: u32::MAX,
             drain_timeout: Duration::MAX,
             ..RdmaConfig::default()
         };
+        (odd.landing.size.longest, odd.staging.longest) = (usize::MAX, usize::MAX);
         let config = odd.in_range();
-        assert_eq!(config.windows(), Windows { data: 1, control: 4096 });
-        assert_eq!((config.eager_len, config.staging_buffers, config.send_depth), (4096, 2, 2));
-        assert_eq!((config.send_queue_messages, config.write_window), (1, 256));
+        assert_eq!(config.windows(), Windows { data: 4096, control: 4096 });
+        assert_eq!((config.shared_receives, config.eager_len), (32_768, 64 << 10));
+        assert_eq!((config.write_chunk, config.write_window), (1 << 30, 256));
+        assert_eq!((config.standing_grants, config.standing_grant_len), (8, 1 << 30));
+        assert_eq!((config.landing.size.longest, config.staging.longest), (1 << 30, 1 << 30));
         assert_eq!(config.drain_timeout, Duration::from_secs(60));
     }
 }

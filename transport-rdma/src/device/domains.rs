@@ -124,3 +124,15 @@ pub(super) fn staging_of_one(config: &RdmaConfig) -> PoolSize {
     let cap = longest.saturating_mul(config.write_window as usize + 2);
     PoolSize { longest, cap, slab_len: cap.min(STAGING_SLAB) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_window_is_not_registered_before_it_is_used() {
+        let config = RdmaConfig { write_window: 256, ..RdmaConfig::default() };
+        let PoolSize { longest, cap, slab_len } = staging_of_one(&config);
+        assert_eq!((longest, cap, slab_len), (256 << 10, 258 * (256 << 10), 4 << 20));
+    }
+}
