@@ -30,7 +30,7 @@ pub use trailers::Trailers;
 
 /// The service `conformance.Conformance` of `desk`, by tonic.
 pub fn conformance(desk: &Desk) -> OpenService<Bridge<ConformanceServer<TonicDesk>>> {
-    let server = ConformanceServer::new(TonicDesk(desk.clone()));
+    let server = ConformanceServer::new(TonicDesk::new(desk));
     verbwire_tonic::service(server.max_decoding_message_size(64 << 20))
 }
 
@@ -66,6 +66,13 @@ fn blobs(replies: BlobStream) -> tonic::Response<BoxStream<Blob>> {
 /// The handlers of a [`Desk`], by tonic.
 #[derive(Debug, Clone)]
 pub struct TonicDesk(Desk);
+
+impl TonicDesk {
+    /// Those of `desk`.
+    pub fn new(desk: &Desk) -> Self {
+        Self(desk.clone())
+    }
+}
 
 #[tonic::async_trait]
 impl Conformance for TonicDesk {

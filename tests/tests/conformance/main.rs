@@ -22,6 +22,7 @@ mod statuses;
 mod stream_ends;
 mod stream_layers;
 mod streams;
+mod tonic_calls;
 mod tonic_client;
 
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         interop::TONIC_SERVER,
         tonic_client::CASES,
         tonic_client::BOTH,
+        tonic_calls::CASES,
         open::CASES,
     ];
     verbwire_tests::runner::main(&cases.concat())
