@@ -13,11 +13,12 @@ pub trait Codec<T>: Send + Sync {
     /// The body of `value`.
     fn encode(&self, value: &T) -> Body;
 
-    /// The value in `body`.
+    /// The value in `body`, which may be compressed.
     ///
     /// # Errors
     ///
-    /// `Internal`: the body is not what the peer says it is. The status leaves `executed` to the caller.
+    /// `Internal`: the body is not what the peer says it is; and as for [`Body::decompressed`]. The status leaves `executed` to the
+    /// caller.
     fn decode(&self, body: Body) -> Result<T, Status>;
 }
 
@@ -33,7 +34,7 @@ impl<T: Message + Default> Codec<T> for Prost {
     }
 
     fn decode(&self, body: Body) -> Result<T, Status> {
-        T::decode(body.reader()).map_err(|error| {
+        T::decode(body.decompressed()?.reader()).map_err(|error| {
             let message = format!(
                 "the peer's message does not decode as {}: {error}; do both sides use the same .proto?",
                 std::any::type_name::<T>()
@@ -43,7 +44,7 @@ impl<T: Message + Default> Codec<T> for Prost {
     }
 }
 
-/// Bodies that are carried as they are.
+/// Bodies that are carried as they are, compressed if they came so.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Raw;
 

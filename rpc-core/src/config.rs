@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::compression::{Compression, Encodings};
+
 /// What one side accepts from its peer. Announced in HELLO, so that the sender can refuse first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,6 +32,9 @@ pub struct Limits {
     /// go beyond. 256 KiB: a stream of storage blocks keeps a fast link busy, and a thousand streams that nobody
     /// reads hold 256 MiB.
     pub stream_window: usize,
+    /// Encodings of compressed messages that are decompressed here. All that this build has: who sends says whether anything
+    /// is compressed, and a message is decompressed up to `max_message_size`.
+    pub accept_compressed: Encodings,
 }
 
 impl Default for Limits {
@@ -42,6 +47,7 @@ impl Default for Limits {
             max_interned_methods: 4096,
             max_landing_bytes: 1 << 30,
             stream_window: 256 << 10,
+            accept_compressed: Encodings::all(),
         }
     }
 }
@@ -56,6 +62,8 @@ pub struct ClientConfig {
     pub default_timeout: Duration,
     /// Longest time to connect, HELLO included. 5 s.
     pub connect_timeout: Duration,
+    /// Whether requests are compressed that do not say it themselves. No.
+    pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
     pub random: Random,
 }
@@ -66,6 +74,7 @@ impl Default for ClientConfig {
             limits: Limits::default(),
             default_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
+            send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }
     }
@@ -85,6 +94,8 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Longest time for running calls to finish after shutdown was asked for. 30 s.
     pub drain_timeout: Duration,
+    /// Whether replies are compressed. No.
+    pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
     pub random: Random,
 }
@@ -97,6 +108,7 @@ impl Default for ServerConfig {
             max_handshakes: 1024,
             max_connections: usize::MAX,
             drain_timeout: Duration::from_secs(30),
+            send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }
     }

@@ -5,6 +5,7 @@
 //! * [`Request`], [`Response`], [`Streaming`], [`Status`]: what handlers and callers see.
 //! * [`metadata`]: what they say besides their messages.
 //! * [`error_details`]: the standard details of a failed call.
+//! * [`compression`]: messages that are compressed.
 //! * [`interceptor`]: code around calls, on either side.
 //! * [`transport`]: the seam that transports implement, and the in-process transport `mem://`.
 //! * [`wire`]: the bytes of headers, TLVs and HELLO, shared by all byte transports.
@@ -21,6 +22,7 @@ mod alarm;
 pub mod buf;
 pub mod client;
 pub mod codec;
+pub mod compression;
 pub mod config;
 mod context;
 mod error;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::buf::Body;
+use crate::compression::EncodingId;
 use crate::status::{Code, Executed};
 
 /// Names a call on its connection: a slot of the caller's table, and which use of that slot.
@@ -211,6 +212,8 @@ pub enum GoAway {
 pub struct Message {
     /// What the message says.
     pub head: Head,
+    /// How the body of a REQUEST, MESSAGE or RESPONSE with code `Ok` is compressed, if it is.
+    pub encoding: EncodingId,
     /// The encoded metadata block; empty where there is none.
     pub metadata: Bytes,
     /// The payload; empty where there is none.
@@ -223,8 +226,16 @@ impl Message {
         Self::with_body(head, Body::new())
     }
 
-    /// A message with a body and no metadata.
+    /// A message with a body and no metadata, compressed as the body says.
     pub fn with_body(head: Head, body: Body) -> Self {
-        Self { head, metadata: Bytes::new(), body }
+        let encoding = body.coded().map_or(EncodingId::NONE, |coded| coded.id());
+        Self { head, encoding, metadata: Bytes::new(), body }
+    }
+
+    /// The same with a block of metadata.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Bytes) -> Self {
+        self.metadata = metadata;
+        self
     }
 }

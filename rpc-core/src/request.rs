@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::buf::Buffer;
 use crate::client::Turn;
+use crate::compression::{Compression, Outbound};
 use crate::context::{self, Cancelled};
 use crate::extensions::{self, Extensions};
 use crate::interceptor::Payload;
@@ -32,6 +33,8 @@ pub struct Request<T> {
     timeout: Option<Duration>,
     expected_reply: Option<u64>,
     deadline_of: DeadlineOf,
+    /// `None` where the channel says it.
+    compression: Option<Compression>,
     received: Option<Received>,
     /// Boxed, because most requests have none, and all are moved.
     metadata: Option<Box<MetadataMap>>,
@@ -90,6 +93,8 @@ pub(crate) struct ConnectionOrigin {
     pub(crate) max_reply: usize,
     /// Longest metadata that it accepts.
     pub(crate) max_metadata: usize,
+    /// How messages to it may be compressed.
+    pub(crate) takes: Outbound,
 }
 
 impl ConnectionOrigin {
@@ -148,6 +153,7 @@ impl<T> Request<T> {
             timeout,
             expected_reply,
             deadline_of,
+            compression,
             received,
             metadata,
             slot,
@@ -159,6 +165,7 @@ impl<T> Request<T> {
             timeout,
             expected_reply,
             deadline_of,
+            compression,
             received,
             metadata,
             slot,
@@ -199,6 +206,17 @@ impl<T> Request<T> {
     /// The length of the reply, if one was set.
     pub fn expected_reply(&self) -> Option<u64> {
         self.expected_reply
+    }
+
+    /// Says whether the request is compressed, of a stream each message: an [`Encoding`](crate::compression::Encoding), or
+    /// [`Compression::NONE`]. Takes the place of what the channel does by itself. Means nothing to a service in this process.
+    pub fn set_compression(&mut self, compression: impl Into<Compression>) {
+        self.compression = Some(compression.into());
+    }
+
+    /// What was set.
+    pub fn compression(&self) -> Option<Compression> {
+        self.compression
     }
 
     /// Makes this an attempt at the call that has this use of a slot, see [`Session`](crate::client::Session): of all
@@ -362,6 +380,7 @@ impl<T> Request<T> {
             timeout: None,
             expected_reply: None,
             deadline_of: DeadlineOf::default(),
+            compression: None,
             received,
             metadata,
             slot: None,
@@ -410,6 +429,7 @@ impl Request<Payload> {
             timeout: self.timeout,
             expected_reply: self.expected_reply,
             deadline_of: self.deadline_of,
+            compression: self.compression,
             received: self.received.clone(),
             metadata: self.metadata.clone(),
             slot: self.slot.clone(),

@@ -36,4 +36,4 @@ pub use sessions::Sessions;
 pub use crate::proto::sessions::SessionLimits;
 
 pub(crate) use handler::Handler;
-pub(crate) use size::{too_large, too_much_metadata};
+pub(crate) use size::{Size, too_large, too_much_metadata};

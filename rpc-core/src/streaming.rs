@@ -37,7 +37,7 @@ pub trait Messages: Send {
     /// The next message, the end, or the status that ends the call.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>>;
 
-    /// How long the next message is, in bytes, which stays where it is. `None` at the end, and where messages are not there
+    /// How long the next message is, in bytes, which stays where it is; of one that is compressed, when it is decompressed. `None` at the end, and where messages are not there
     /// before they are taken.
     fn poll_len(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         let _unknown = cx;

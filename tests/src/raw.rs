@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
+use verbwire::compression::EncodingId;
 use verbwire::config::{Limits, Random};
 use verbwire_core::message::{CallId, Form, Head, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
@@ -154,7 +155,7 @@ impl Frame {
     ///
     /// If it is no message of the core.
     pub fn head(&self) -> Head {
-        head::decode(&self.header, &self.tlvs).expect("a message")
+        head::decode(&self.header, &self.tlvs).expect("a message").0
     }
 }
 
@@ -224,10 +225,15 @@ pub fn call(slot: u32) -> CallId {
 
 /// A message in one frame.
 pub fn message(head: &Head, body: &[u8]) -> Vec<u8> {
-    let mut header = head::header(head);
+    compressed(head, EncodingId::NONE, body)
+}
+
+/// The same, which says that its body is compressed so.
+pub fn compressed(head: &Head, encoding: EncodingId, body: &[u8]) -> Vec<u8> {
+    let mut header = head::header(head, encoding);
     header.body_len = u32::try_from(body.len()).expect("the suite's bodies are short");
     let mut bytes = header.encode().to_vec();
-    head::encode_tlvs(head, &mut bytes);
+    head::encode_tlvs(head, encoding, &mut bytes);
     bytes.extend_from_slice(body);
     bytes
 }

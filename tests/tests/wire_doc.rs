@@ -12,7 +12,10 @@ use tokio::net::TcpStream;
 use verbwire::{Code, Executed, Request, Response, Server, Status};
 use verbwire_core::Body;
 use verbwire_core::codec::{Codec, Prost};
-use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId, ReplyForm, SessionId, SlotUse};
+use verbwire_core::compression::{Encoding, EncodingId};
+use verbwire_core::message::{
+    CallId, Form, GoAway, Head, Message, MethodId, ReplyForm, SessionId, SlotUse,
+};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::hello::PREFIX_LEN;
 use verbwire_core::wire::metadata::Block;
@@ -32,6 +35,14 @@ mod helloworld {
 const CALL: CallId = CallId { slot: 0, generation: 0 };
 
 const OTHER: CallId = CallId { slot: 3, generation: 7 };
+
+const PLAIN: EncodingId = EncodingId::NONE;
+
+/// The request for "world" by gzip, which has it as it is: shorter bytes depend on who makes them.
+const ZIPPED: [u8; 30] = [
+    0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1, 7, 0, 0xf8, 0xff, 10, 5, b'w', b'o', b'r', b'l',
+    b'd', 0xdd, 0xf7, 0x84, 0x95, 7, 0, 0, 0,
+];
 
 /// Every dump that the document must have, with the encoder's bytes.
 fn encoded() -> BTreeMap<&'static str, Bytes> {
@@ -59,6 +70,7 @@ fn encoded() -> BTreeMap<&'static str, Bytes> {
         ("request-replies", frame(&replied(ReplyForm::Stream), say_hello())),
         ("request-any-form", frame(&replied(ReplyForm::Either), say_hello())),
         ("message", frame(&Head::Message { call: OTHER, number: 1 }, say_hello())),
+        ("message-compressed", compressed()),
         ("end", frame(&Head::End { call: OTHER, messages: 2 }, Body::new())),
         ("request-slot", frame(&repeatable(), say_hello())),
         ("window", frame(&Head::Window { call: OTHER, granted: 262_286 }, Body::new())),
@@ -88,6 +100,7 @@ fn hello() -> Hello {
         max_interned_methods: 4096,
         incarnation: 0x0807_0605_0403_0201,
         connection: 0x1817_1615_1413_1211,
+        encodings: 1 << Encoding::Gzip.id().0,
         software: "example".to_owned(),
         ..Hello::default()
     }
@@ -155,11 +168,26 @@ fn go_away() -> Head {
 /// A frame with its body behind it, as a byte transport sends it.
 fn frame(head: &Head, body: Body) -> Bytes {
     let body = body.into_bytes();
-    let header =
-        Header { body_len: u32::try_from(body.len()).expect("a short body"), ..head::header(head) };
+    let header = Header {
+        body_len: u32::try_from(body.len()).expect("a short body"),
+        ..head::header(head, PLAIN)
+    };
     let mut bytes = BytesMut::from(&header.encode()[..]);
-    head::encode_tlvs(head, &mut bytes);
+    head::encode_tlvs(head, PLAIN, &mut bytes);
     bytes.extend_from_slice(&body);
+    bytes.freeze()
+}
+
+/// The same message as another one, compressed.
+fn compressed() -> Bytes {
+    let body = Body::from(Bytes::from_static(&ZIPPED)).with_encoding(Encoding::Gzip);
+    let message = Message::with_body(Head::Message { call: OTHER, number: 1 }, body);
+    let plain = message.body.clone().decompressed().expect("gzip");
+    assert_eq!(plain.into_bytes(), say_hello().into_bytes());
+    let header = Header { body_len: 30, ..head::header(&message.head, message.encoding) };
+    let mut bytes = BytesMut::from(&header.encode()[..]);
+    head::encode_tlvs(&message.head, message.encoding, &mut bytes);
+    bytes.extend_from_slice(&ZIPPED);
     bytes.freeze()
 }
 
@@ -224,13 +252,13 @@ fn grant_frame(frame: &Frame) -> Bytes {
 
 /// The head of a message whose body is written, or one that closes a grant.
 fn written_head(head: &Head, body_len: u32, extras: HeadExtras) -> Bytes {
-    let bare = head::header(head);
+    let bare = head::header(head, PLAIN);
     let follows = if body_len > 0 { Flags::BODY_FOLLOWS } else { Flags::default() };
     let more = u16::try_from(extras.encoded_len()).expect("a handful of short TLVs");
     let (flags, tlv_len) = (bare.flags.with(follows), bare.tlv_len + more);
     let header = Header { flags, tlv_len, body_len, ..bare };
     let mut bytes = BytesMut::from(&header.encode()[..]);
-    head::encode_tlvs(head, &mut bytes);
+    head::encode_tlvs(head, PLAIN, &mut bytes);
     extras.encode(&mut bytes);
     bytes.freeze()
 }

@@ -112,8 +112,9 @@ impl FrameDecoder {
         placement: &dyn PlacementHook,
         received: &mut Vec<Incoming>,
     ) -> Result<(), ReceiveError> {
-        let mut message = Message::bare(head::decode_beside_transport(header, parts.tlvs)?);
-        message.metadata = self.small.copy(parts.metadata);
+        let (head, encoding) = head::decode_beside_transport(header, parts.tlvs)?;
+        let metadata = self.small.copy(parts.metadata);
+        let mut message = Message { head, encoding, metadata, body: Body::new() };
         if !parts.tlvs.is_empty() {
             let extras = HeadExtras::decode(header, parts.tlvs)?;
             if extras != HeadExtras::default() {

@@ -47,6 +47,10 @@ pub(crate) struct FrameDecoder {
 
 /// What the next bytes belong to.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a connection has one; a box would be an allocation for each body"
+)]
 enum Within {
     /// A frame's header, or what stands behind it up to the body.
     Frame,
@@ -216,14 +220,14 @@ impl FrameDecoder {
         received: &mut Vec<Incoming>,
     ) -> Result<(), FrameError> {
         let frame = self.buffer.unread();
-        let head = head::decode(header, &frame[HEADER_LEN..layout.tlvs])?;
+        let (head, encoding) = head::decode(header, &frame[HEADER_LEN..layout.tlvs])?;
         let metadata = self.small.copy(&frame[layout.tlvs..layout.metadata]);
         let len = header.body_len as usize;
         let body = match layout.body {
             BodyPlace::Buffer => Body::from(self.small.copy(&frame[layout.metadata..layout.end])),
             BodyPlace::Landing | BodyPlace::Pieces => Body::new(),
         };
-        let message = Message { head, metadata, body };
+        let message = Message { head, encoding, metadata, body };
         match layout.body {
             BodyPlace::Buffer => received.push(Incoming { message }),
             BodyPlace::Landing => {

@@ -150,7 +150,7 @@ impl Outbound {
         let (Ok(metadata_len), Ok(wire_len)) = lengths else {
             return Err(SendError::Closed(unsendable(&message)));
         };
-        let mut header = head::header(&message.head);
+        let mut header = head::header(&message.head, message.encoding);
         header.metadata_len = metadata_len;
         header.body_len = wire_len;
         // GOAWAY has no call to which pieces could belong; its words are cut by the core.
@@ -166,7 +166,7 @@ impl Outbound {
             return Ok(());
         }
         self.frames.copy(&header.encode());
-        head::encode_tlvs(&message.head, self.frames.copied());
+        head::encode_tlvs(&message.head, message.encoding, self.frames.copied());
         self.frames.append(message.metadata);
         append_body(&mut self.frames, &message.body);
         Ok(())
@@ -301,7 +301,7 @@ impl Outbound {
         let at = self.held.iter().position(|message| message.head.call() == Some(call));
         let Some(message) = at.and_then(|at| self.held.remove(at)) else { return };
         let length = |len| u32::try_from(len).expect("checked when the message was staged");
-        let mut header = head::header(&message.head);
+        let mut header = head::header(&message.head, message.encoding);
         header.metadata_len = length(message.metadata.len());
         header.body_len = length(message.body.len());
         let bulk = append_head(batch, call, header, message);
@@ -323,7 +323,7 @@ impl Staged for Outbound {
 fn append_head(batch: &mut Batch, call: CallId, mut header: Header, message: Message) -> Bulk {
     header.flags = header.flags.with(Flags::BODY_FOLLOWS);
     batch.copy(&header.encode());
-    head::encode_tlvs(&message.head, batch.copied());
+    head::encode_tlvs(&message.head, message.encoding, batch.copied());
     batch.append(message.metadata);
     Bulk { call, reader: message.body.reader(), offset: 0 }
 }

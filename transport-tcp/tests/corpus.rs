@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use verbwire_core::compression::EncodingId;
 use verbwire_core::message::{CallId, Form, Head, MethodId, ReplyForm};
 use verbwire_core::wire::header::Flags;
-use verbwire_core::wire::tlv::{MANDATORY, Tlv};
+use verbwire_core::wire::tlv::{ENCODING, MANDATORY, Tlv};
 use verbwire_core::wire::{HEADER_LEN, Header, Kind, head};
 use verbwire_tcp::fuzzing;
 
@@ -43,12 +44,12 @@ fn first_request() -> Vec<u8> {
         reply: ReplyForm::Whole,
         slot: None,
     };
-    let mut header = head::header(&head);
+    let mut header = head::header(&head, EncodingId::NONE);
     let metadata = b"\x04\0\x02\0\0\0langde\x07\0\x01\0\0\0sum-bin\xff";
     header.metadata_len = u32::try_from(metadata.len()).expect("short");
     header.body_len = 5;
     let mut behind = Vec::new();
-    head::encode_tlvs(&head, &mut behind);
+    head::encode_tlvs(&head, EncodingId::NONE, &mut behind);
     behind.extend(metadata);
     behind.extend(b"world");
     frame(header, &behind)
@@ -59,6 +60,16 @@ fn tlvs(kind: u16) -> Vec<u8> {
     Tlv { kind, value: b"later" }.encode(&mut block);
     let tlv_len = 9;
     frame(Header { tlv_len, ..Header::new(Kind::Cancel, call(2)) }, &block)
+}
+
+/// A message of a stream that says so often how it is compressed.
+fn compressed(times: u16) -> Vec<u8> {
+    let mut block = Vec::new();
+    for _ in 0..times {
+        Tlv { kind: ENCODING, value: &[1] }.encode(&mut block);
+    }
+    let header = Header { tlv_len: 5 * times, body_len: 3, ..Header::new(Kind::Message, call(1)) };
+    frame(header, &[&block[..], b"zip"].concat())
 }
 
 /// The inputs by name; the first byte of each is the target's own, see `fuzzing::decode`.
@@ -93,6 +104,8 @@ fn inputs() -> Vec<(&'static str, Vec<u8>)> {
         ("goaway_with_words", vec![frame(goaway, b"why?")]),
         ("optional_tlv", vec![tlvs(0x1234)]),
         ("mandatory_tlv", vec![tlvs(0x1234 | MANDATORY)]),
+        ("compressed_message", vec![compressed(1)]),
+        ("compressed_message_twice", vec![compressed(1), compressed(2)]),
         ("length_beyond_all_limits", vec![frame(too_long, b"")]),
         ("unknown_type", vec![vec![0xff; HEADER_LEN]]),
     ];

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use verbwire_core::compression::{Compression, Encodings};
 use verbwire_core::config::{ClientConfig, Random};
 use verbwire_core::{Channel, Error, Target};
 
@@ -71,6 +72,19 @@ impl Endpoint {
     /// [`Limits`](crate::config::Limits).
     pub fn stream_window(mut self, bytes: usize) -> Self {
         self.config.limits.stream_window = bytes;
+        self
+    }
+
+    /// Compresses requests, by an [`Encoding`](crate::compression::Encoding): see [`Compression`]. None is;
+    /// [`Request::set_compression`](crate::Request::set_compression) says it of one call.
+    pub fn send_compressed(mut self, compression: impl Into<Compression>) -> Self {
+        self.config.send_compressed = compression.into();
+        self
+    }
+
+    /// Encodings of compressed replies that are accepted. All that this build has; see [`Limits`](crate::config::Limits).
+    pub fn accept_compressed(mut self, encodings: impl Into<Encodings>) -> Self {
+        self.config.limits.accept_compressed = encodings.into();
         self
     }
 

@@ -36,6 +36,7 @@ mod transports;
 pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
 pub use verbwire_core::client::{Client, Session, Slot};
+pub use verbwire_core::compression;
 pub use verbwire_core::config;
 pub use verbwire_core::error_details;
 pub use verbwire_core::interceptor;

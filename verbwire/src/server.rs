@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use verbwire_core::compression::{Compression, Encodings};
 use verbwire_core::config::Random;
 use verbwire_core::interceptor::Interceptor;
 use verbwire_core::server::{Bound, LoadLimits, Open, Placing, Sessions};
@@ -81,6 +82,16 @@ impl Builder {
     /// room for beside a request's head: 7100 with those of 8 KiB (`RdmaConfig::eager_len`).
     pub fn max_metadata_size(self, bytes: usize) -> Self {
         Self(self.0.max_metadata_size(bytes))
+    }
+
+    /// Compresses replies, by an [`Encoding`](crate::compression::Encoding): see [`Compression`]. None is.
+    pub fn send_compressed(self, compression: impl Into<Compression>) -> Self {
+        Self(self.0.send_compressed(compression))
+    }
+
+    /// Encodings of compressed requests that are accepted. All that this build has; see [`Limits`](crate::config::Limits).
+    pub fn accept_compressed(self, encodings: impl Into<Encodings>) -> Self {
+        Self(self.0.accept_compressed(encodings))
     }
 
     /// Calls at a time on one connection, 1 to 65,536. 1024; a client's further calls wait there.

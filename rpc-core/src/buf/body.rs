@@ -8,8 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::BY_REFERENCE;
+use crate::compression::{Coded, Encoding};
+use crate::status::Status;
 
 /// An encoded message: a list of segments that together are its bytes.
+///
+/// It may be compressed: then its bytes are those that are sent, and [`encoding`](Self::encoding) says how they become the
+/// message. Decoding does that by itself; whoever looks at the bytes asks, or takes [`decompressed`](Self::decompressed).
 ///
 /// Cloning costs reference counts, not bytes.
 #[derive(Debug, Clone, Default)]
@@ -19,8 +24,16 @@ pub struct Body {
     first: Bytes,
     second: Bytes,
     rest: Vec<Bytes>,
-    /// Boxed: few bodies have it.
-    copy_out: Option<Box<CopyOut>>,
+    /// Boxed, because few bodies have it, and all are moved.
+    extra: Option<Box<Extra>>,
+}
+
+/// What is said of few bodies.
+#[derive(Debug, Clone, Default)]
+struct Extra {
+    copy_out: Option<CopyOut>,
+    /// Of one that is compressed.
+    coded: Option<Coded>,
 }
 
 /// What a reader copies although it is long enough for a slice, because the memory that it lies in is scarce.
@@ -33,7 +46,7 @@ struct CopyOut {
 impl Body {
     /// A body of no bytes.
     pub const fn new() -> Self {
-        Self { first: Bytes::new(), second: Bytes::new(), rest: Vec::new(), copy_out: None }
+        Self { first: Bytes::new(), second: Bytes::new(), rest: Vec::new(), extra: None }
     }
 
     /// Length in bytes over all segments.
@@ -73,7 +86,67 @@ impl Body {
         self.rest.is_empty().then(|| self.first.as_ptr().addr())
     }
 
-    /// The whole body as one `Bytes`: free for a single segment, a copy for several.
+    /// The same bytes, which are a message that was compressed: as a bridge has them from another system. Nothing is checked until
+    /// it is decoded, where one of more than 64 MiB is refused.
+    #[must_use]
+    pub fn with_encoding(self, encoding: Encoding) -> Self {
+        self.coded_as(Coded::made(encoding))
+    }
+
+    /// How the message is compressed; `None` if it is not.
+    ///
+    /// # Errors
+    ///
+    /// It came compressed in a way that its receiver did not announce: `Unimplemented` at a server, `Internal` at a client, as
+    /// gRPC has it.
+    pub fn encoding(&self) -> Result<Option<Encoding>, Status> {
+        self.coded().map(Coded::encoding).transpose()
+    }
+
+    /// The message itself: the same, if it is not compressed. The work is done here, without an await.
+    ///
+    /// # Errors
+    ///
+    /// As for [`encoding`](Self::encoding); `ResourceExhausted` if the message is longer than its receiver's
+    /// `max_message_size`, of which no more is decompressed; `Internal` if the bytes do not decompress. The status leaves
+    /// `executed` to the caller.
+    pub fn decompressed(self) -> Result<Self, Status> {
+        match self.coded().copied() {
+            None => Ok(self),
+            Some(coded) => coded.decompress(self),
+        }
+    }
+
+    /// Bytes of the message, which costs the same work and keeps nothing of it: at most one more than its limit, and of one that
+    /// is broken those before that.
+    pub(crate) fn decompressed_len(&self) -> usize {
+        match self.coded() {
+            None => self.len(),
+            Some(coded) => coded.decompressed_len(self.clone()),
+        }
+    }
+
+    pub(crate) fn coded(&self) -> Option<&Coded> {
+        self.extra.as_ref()?.coded.as_ref()
+    }
+
+    pub(crate) fn coded_as(mut self, coded: Coded) -> Self {
+        self.extra.get_or_insert_default().coded = Some(coded);
+        self
+    }
+
+    /// The same in one piece of memory of its own.
+    pub(crate) fn copied(&self) -> Self {
+        let mut all = BytesMut::with_capacity(self.len());
+        self.segments().for_each(|segment| all.extend_from_slice(segment));
+        let copy = Self::from(all.freeze());
+        match self.coded() {
+            None => copy,
+            Some(coded) => copy.coded_as(*coded),
+        }
+    }
+
+    /// The whole body as one `Bytes`, as it is: free for a single segment, a copy for several.
     pub fn into_bytes(self) -> Bytes {
         if self.second.is_empty() {
             return self.first;
@@ -85,27 +158,24 @@ impl Body {
 
     /// The same; a short one in memory of its own, so that it keeps nothing else.
     pub(crate) fn detached(self) -> Self {
-        if self.len() >= BY_REFERENCE || self.is_empty() {
-            return self;
-        }
-        match self.second.is_empty() {
-            true => Bytes::copy_from_slice(&self.first).into(),
-            false => self.into_bytes().into(),
-        }
+        if self.len() >= BY_REFERENCE || self.is_empty() { self } else { self.copied() }
     }
 
     /// The same, of which readers also copy runs that are shorter than `below` bytes, and add their lengths to `copied`. For
     /// a transport whose memory for received messages is scarce: a short slice would hold all of it.
     #[must_use]
     pub fn copying_below(mut self, below: usize, copied: Arc<AtomicU64>) -> Self {
-        self.copy_out = (below > BY_REFERENCE).then(|| Box::new(CopyOut { below, copied }));
+        if below > BY_REFERENCE {
+            self.extra.get_or_insert_default().copy_out = Some(CopyOut { below, copied });
+        }
         self
     }
 
-    /// A reader that hands out long runs as slices and copies short ones.
+    /// A reader of the bytes as they are, that hands out long runs as slices and copies short ones.
     pub fn reader(self) -> BodyReader {
         let remaining = self.len();
-        let Self { first, second, rest, copy_out } = self;
+        let Self { first, second, rest, extra } = self;
+        let copy_out = extra.and_then(|extra| extra.copy_out);
         BodyReader { current: first, next: second, rest: rest.into(), remaining, copy_out }
     }
 }
@@ -134,7 +204,7 @@ pub struct BodyReader {
     next: Bytes,
     rest: VecDeque<Bytes>,
     remaining: usize,
-    copy_out: Option<Box<CopyOut>>,
+    copy_out: Option<CopyOut>,
 }
 
 impl BodyReader {

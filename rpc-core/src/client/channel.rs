@@ -74,8 +74,7 @@ impl Channel {
             established.connection.close(error.clone());
             return Err(error);
         }
-        let link =
-            Link::new(transport, table, established, (config.default_timeout, hello.stream_window));
+        let link = Link::new(transport, table, established, config, hello.stream_window);
         tokio::spawn(Driver::new(Arc::clone(link.shared())));
         Ok(Self(Way::Link(Arc::new(link))))
     }

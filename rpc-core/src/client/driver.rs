@@ -61,7 +61,9 @@ impl Driver {
         let Self { shared, received, wakers, revoked, .. } = self;
         let delivered: Result<(), Error> = shared.table.with(|calls| {
             for incoming in received.drain(..) {
-                let delivered = calls.handle_message(incoming.message)?;
+                let mut message = incoming.message;
+                message.body = shared.compressed.receive(message.encoding, message.body);
+                let delivered = calls.handle_message(message)?;
                 wakers.extend(delivered.waker);
                 wakers.extend(delivered.others);
                 revoked.extend(delivered.revoke);

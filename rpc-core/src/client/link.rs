@@ -18,6 +18,8 @@ use super::replies::feed_request;
 use super::table::Table;
 use super::turn::Turn;
 use crate::buf::{Body, Buffer};
+use crate::compression::{Compression, Inbound, Outbound, Receiver};
+use crate::config::ClientConfig;
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, Head, Message, MethodId, ReplyForm, SlotUse};
 use crate::proto::client::{Outcome, PathNeeded, Reply, ReplyBegun, Slot};
@@ -50,6 +52,11 @@ pub(super) struct Shared {
     free_slots: Semaphore,
     peer_max_message_size: usize,
     peer_max_metadata_size: usize,
+    /// What is done with requests that do not say it.
+    compression: Compression,
+    takes: Outbound,
+    /// What replies are held to that come compressed.
+    pub(super) compressed: Inbound,
     windows: StreamWindows,
     /// Where streams of requests are polled.
     runtime: Handle,
@@ -81,6 +88,8 @@ pub(super) struct NewStreams {
     pub(super) replies: ReplyForm,
     /// Of a method that was given by its path.
     pub(super) path: Option<Arc<str>>,
+    /// As the request says it.
+    pub(super) compression: Option<Compression>,
 }
 
 /// Why a call did not begin at once.
@@ -96,7 +105,8 @@ impl Link {
         transport: Arc<dyn Transport>,
         table: Arc<Table>,
         established: Established,
-        (default_timeout, local_window): (Duration, u32),
+        config: &ClientConfig,
+        local_window: u32,
     ) -> Self {
         let Established { connection, peer } = established;
         let slots = usize::try_from(peer.max_concurrent_calls).unwrap_or(usize::MAX);
@@ -107,11 +117,14 @@ impl Link {
             free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
             peer_max_metadata_size: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
+            compression: config.send_compressed,
+            takes: Outbound::to(&peer),
+            compressed: Inbound::new(&config.limits, Receiver::Client),
             windows: StreamWindows { local: local_window, peer: peer.stream_window },
             runtime: Handle::current(),
         });
         let methods = Mutex::new(MethodNumbers::new(peer.max_interned_methods));
-        Self { shared, transport, methods, default_timeout }
+        Self { shared, transport, methods, default_timeout: config.default_timeout }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -247,6 +260,17 @@ impl Shared {
             .with_executed(Executed::No))
     }
 
+    /// A message as it is sent, compressed as its request says or the channel does. Refuses one that the peer would refuse.
+    pub(super) fn outgoing(
+        &self,
+        body: Body,
+        compression: Option<Compression>,
+    ) -> Result<Body, Status> {
+        let compression = compression.unwrap_or(self.compression);
+        let prepared = self.takes.prepare(body, compression, |len| self.check_size(len));
+        prepared.map_err(|status| status.with_executed(Executed::No))
+    }
+
     /// Refuses metadata that the peer would refuse.
     pub(super) fn check_metadata(&self, len: usize) -> Result<(), Status> {
         if len <= self.peer_max_metadata_size {
@@ -328,14 +352,16 @@ impl Shared {
         };
         let flush = if begun.in_flight == 1 { Flush::Now } else { Flush::Batch };
         let hints = SendHints::flush(flush).expecting(expected_reply);
-        let outgoing = Outgoing { message: Message { head, metadata, body }, hints };
+        let message = Message::with_body(head, body).with_metadata(metadata);
+        let outgoing = Outgoing { message, hints };
         match self.connection.try_send(outgoing) {
             Ok(()) => {
                 if begun.timer == Timer::Rearm {
                     self.table.with_driver_work(|_calls| {});
                 }
-                if let Some(requests) = streams.and_then(|new| new.requests) {
-                    self.runtime.spawn(feed_request(Arc::clone(self), call, requests));
+                if let Some((requests, compression)) = streams.and_then(|new| new.into_feed()) {
+                    let shared = Arc::clone(self);
+                    self.runtime.spawn(feed_request(shared, call, requests, compression));
                 }
                 Ok(call)
             }
@@ -406,6 +432,10 @@ fn on_the_wire(known: Option<&'static str>, streams: Option<&NewStreams>) -> Cow
 }
 
 impl NewStreams {
+    fn into_feed(self) -> Option<(Box<dyn Messages>, Option<Compression>)> {
+        Some((self.requests?, self.compression))
+    }
+
     fn request_form(&self) -> Form {
         if self.requests.is_some() { Form::Stream } else { Form::Whole }
     }

@@ -12,6 +12,7 @@ use super::in_process::InProcessReplies;
 use super::intercepted;
 use super::link::{Link, Shared};
 use crate::buf::Body;
+use crate::compression::Compression;
 use crate::message::{CallId, Head, Message};
 use crate::metadata::MetadataMap;
 use crate::panics::{caught, panic_message};
@@ -123,9 +124,14 @@ impl Drop for RemoteReplies {
 }
 
 /// Feeds the request of a call, and says when it has ended. Ends with the call.
-pub(super) async fn feed_request(shared: Arc<Shared>, call: CallId, requests: Box<dyn Messages>) {
+pub(super) async fn feed_request(
+    shared: Arc<Shared>,
+    call: CallId,
+    requests: Box<dyn Messages>,
+    compression: Option<Compression>,
+) {
     let mut requests = Guarded::new(requests, panicked);
-    let outlet = Requests { shared: &shared, call };
+    let outlet = Requests { shared: &shared, call, compression };
     // Also a message may panic, as it is dropped unsent.
     let fed = caught(feed(&mut requests, &outlet)).await;
     match fed.unwrap_or_else(|panic| Fed::Failed(panicked(&*panic))) {
@@ -144,6 +150,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
 struct Requests<'a> {
     shared: &'a Shared,
     call: CallId,
+    compression: Option<Compression>,
 }
 
 impl Requests<'_> {
@@ -170,8 +177,8 @@ impl Outlet for Requests<'_> {
         Ok((Head::Message { call: self.call, number }, next))
     }
 
-    fn check_size(&self, len: usize) -> Result<(), Status> {
-        self.shared.check_size(len)
+    fn outgoing(&self, body: Body) -> Result<Body, Status> {
+        self.shared.outgoing(body, self.compression)
     }
 
     fn connection(&self) -> &dyn Connection {

@@ -169,9 +169,12 @@ pub(super) fn remote<Req>(
     (method, path): (MethodId, Option<&'static str>),
     request: &mut Request<Req>,
     body: Body,
-    streams: Option<Box<NewStreams>>,
+    mut streams: Option<Box<NewStreams>>,
 ) -> Result<RemoteCall, Status> {
-    link.shared().check_size(body.len())?;
+    let body = link.shared().outgoing(body, request.compression())?;
+    if let Some(streams) = &mut streams {
+        streams.compression = request.compression();
+    }
     let metadata = metadata::encode(request.metadata(), &MetadataMap::new());
     link.shared().check_metadata(metadata.len())?;
     let unsent = Unsent {

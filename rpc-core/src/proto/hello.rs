@@ -42,6 +42,7 @@ impl Identity {
             max_concurrent_calls: limits.max_concurrent_calls.max(1),
             max_interned_methods: limits.max_interned_methods,
             stream_window: cut(limits.stream_window).max(1),
+            encodings: limits.accept_compressed.bits(),
             incarnation: self.incarnation,
             connection: self.random.next_u64(),
             software: concat!("verbwire ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -253,9 +253,9 @@ impl<M> RecvStream<M> {
         !self.ready.is_empty()
     }
 
-    /// How long the message is that is taken next, in bytes, if it is here.
-    pub fn next_len(&self) -> Option<usize> {
-        self.ready.front().map(|(_, cost)| usize::try_from(cost - COST).unwrap_or(usize::MAX))
+    /// The message that is taken next, if it is here.
+    pub fn next(&self) -> Option<&M> {
+        self.ready.front().map(|(message, _)| message)
     }
 
     /// What the messages cost that are here and have not been taken, also behind a gap.

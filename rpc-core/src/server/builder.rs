@@ -10,6 +10,7 @@ use super::placing::{Placer, Placing};
 use super::router::Router;
 use super::serving::{Bound, Listening, Shared};
 use super::sessions::Sessions;
+use crate::compression::{Compression, Encodings};
 use crate::config::{Random, ServerConfig};
 use crate::error::{Error, ErrorKind};
 use crate::interceptor::Interceptor;
@@ -106,6 +107,18 @@ impl Builder {
     /// Longest metadata of a request that is accepted, in bytes. 16 KiB; see [`Limits`](crate::config::Limits).
     pub fn max_metadata_size(mut self, bytes: usize) -> Self {
         self.config.limits.max_metadata_size = bytes;
+        self
+    }
+
+    /// Compresses replies, by an [`Encoding`](crate::compression::Encoding): see [`Compression`]. None is.
+    pub fn send_compressed(mut self, compression: impl Into<Compression>) -> Self {
+        self.config.send_compressed = compression.into();
+        self
+    }
+
+    /// Encodings of compressed requests that are accepted. All that this build has; see [`Limits`](crate::config::Limits).
+    pub fn accept_compressed(mut self, encodings: impl Into<Encodings>) -> Self {
+        self.config.limits.accept_compressed = encodings.into();
         self
     }
 

@@ -13,6 +13,7 @@ use super::intake::{Calls, Intake};
 use super::router::Route;
 use super::workers::Workers;
 use crate::buf::Body;
+use crate::compression::Compression;
 use crate::message::{CallId, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
 use crate::panics::{Panic, caught, panic_message};
@@ -30,6 +31,8 @@ pub(super) struct Peer {
     pub(super) origin: Arc<ConnectionOrigin>,
     /// Where unary calls run.
     pub(super) workers: Workers,
+    /// What is done with replies.
+    pub(super) compression: Compression,
 }
 
 /// A call that was admitted.
@@ -102,7 +105,7 @@ impl Peer {
             Ok((body, metadata)) => {
                 let head =
                     Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages };
-                Message { head, metadata, body }
+                Message::with_body(head, body).with_metadata(metadata)
             }
             Err(status) => self.failure(call, &status, messages),
         }
@@ -111,10 +114,17 @@ impl Peer {
     /// A reply's body and metadata, within the client's limits.
     fn reply(&self, response: Response<Body>) -> Result<(Body, Bytes), Status> {
         let (body, metadata) = response.into_parts();
-        self.origin.check_reply(body.len())?;
+        let body = self.outgoing(body)?;
         let metadata = metadata.map_or_else(Bytes::new, |block| block.encode());
         self.origin.check_metadata(metadata.len())?;
         Ok((body, metadata))
+    }
+
+    /// A message as it is sent, within the client's limits.
+    pub(super) fn outgoing(&self, body: Body) -> Result<Body, Status> {
+        let check = |len| self.origin.check_reply(len);
+        let prepared = self.origin.takes.prepare(body, self.compression, check);
+        prepared.map_err(|status| status.with_executed(Executed::Yes))
     }
 
     /// The RESPONSE that carries a status, and ends the call at once.
@@ -129,7 +139,7 @@ impl Peer {
         let metadata = wire::metadata::encode(&MetadataMap::new(), status.metadata());
         let Err(too_much) = self.origin.check_metadata(metadata.len()) else {
             let body = wire::status::encode(status, self.origin.max_reply);
-            return Message { head, metadata, body };
+            return Message::with_body(head, body).with_metadata(metadata);
         };
         let words = format!("{} (left out: {})", status.message(), too_much.message());
         let status = status.clone().with_message(words);

@@ -129,7 +129,8 @@ impl Driver {
     }
 
     fn handle_message(&mut self, now: Instant, message: Message, cx: &mut Context<'_>) -> Step {
-        let Message { head, metadata, body } = message;
+        let Message { head, encoding, metadata, body } = message;
+        let body = self.peer.intake.receive(encoding, body);
         match head {
             Head::Request { call, form, .. } => match self.peer.intake.admit(now, &head) {
                 Ok(admitted) => {
@@ -180,7 +181,9 @@ impl Driver {
         superseded.into_iter().for_each(|handle| handle.abort());
         let method = route.method(forms);
         let has_streams = method.has_streams() || forms.request == Form::Stream;
-        let inline_safe = method.inline_safe;
+        // Neither is to decompress or compress here.
+        let inline_safe =
+            method.inline_safe && body.coded().is_none() && self.peer.compression.is_none();
         let job = Job { call, route, forms, deadline, body, metadata, slot };
         let peer = Arc::clone(&self.peer);
         if has_streams {

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 use super::placing::{Landing, LongRequest, Placer};
 use super::router::{Route, Router};
 use super::size::Size;
+use crate::buf::Body;
+use crate::compression::{EncodingId, Inbound, Receiver};
 use crate::config::Limits;
 use crate::message::{CallId, Head};
 use crate::proto::server::{Admitted, Announcement, Refusal, ServerCalls, Wanted};
@@ -40,6 +42,7 @@ pub(super) struct Intake {
     notes: Mutex<Notes>,
     placer: Placer,
     max_landing_bytes: usize,
+    compressed: Inbound,
 }
 
 impl Intake {
@@ -59,12 +62,18 @@ impl Intake {
             notes: Mutex::default(),
             placer,
             max_landing_bytes: limits.max_landing_bytes,
+            compressed: Inbound::new(limits, Receiver::Server),
         }
     }
 
     /// Works on the call table under its lock. Keep it short.
     pub(super) fn with_calls<R>(&self, work: impl FnOnce(&mut Calls) -> R) -> R {
         work(&mut self.calls.lock())
+    }
+
+    /// The body of a message that came.
+    pub(super) fn receive(&self, encoding: EncodingId, body: Body) -> Body {
+        self.compressed.receive(encoding, body)
     }
 
     /// Admits a request that is there as a whole, or says why not.

@@ -52,7 +52,8 @@ impl LoadLimits {
         self
     }
 
-    /// Bytes of the requests whose handlers run, as they were received. A request of more is let in when no other
+    /// Bytes of the requests whose handlers run, as they were received; of one that came compressed, those that it has when it is
+    /// decompressed, for which that is done twice. A request of more is let in when no other
     /// is there. Of a stream of requests it is the message that the handler has taken last; one for which there is no
     /// room is not refused, but waits for it, and its sender with it. It reserves nothing meanwhile: calls that fit begin
     /// before it, messages of other streams after it. Messages that wait in their streams are not counted: each connection
@@ -103,7 +104,7 @@ impl<S: Service + ?Sized> Service for Limited<S> {
 
     fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
         let len = match request.get_ref() {
-            StreamInput::Whole(body) => body.len(),
+            StreamInput::Whole(body) => self.gate.len_of(body),
             StreamInput::Stream(_) => 0,
         };
         let held = match self.gate.enter(len) {
@@ -129,7 +130,7 @@ impl<S: Service + ?Sized> Service for Limited<S> {
     }
 
     fn call(&self, method: usize, mut request: Request<Body>) -> HandlerFuture {
-        match self.gate.enter(request.get_ref().len()) {
+        match self.gate.enter(self.gate.len_of(request.get_ref())) {
             Ok(held) => {
                 let held = Arc::new(held);
                 // Such a call goes on when this one is dropped.

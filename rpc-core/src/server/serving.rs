@@ -15,6 +15,7 @@ use super::intake::Intake;
 use super::placing::Placer;
 use super::router::Router;
 use super::workers::Workers;
+use crate::compression::Outbound;
 use crate::config::ServerConfig;
 use crate::error::{Error, ErrorKind};
 use crate::proto::deadlines::deadline_after;
@@ -270,8 +271,10 @@ impl Shared {
             pressure: PressureWatch::of(&*connection),
             max_reply: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
             max_metadata: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
+            takes: Outbound::to(&peer),
         });
-        let peer = Arc::new(Peer { connection, intake, origin, workers: Workers::default() });
+        let (workers, compression) = (Workers::default(), self.config.send_compressed);
+        let peer = Arc::new(Peer { connection, intake, origin, workers, compression });
         let shutdown = Box::pin(async move {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;

@@ -11,7 +11,6 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -145,7 +144,11 @@ impl Once {
         Self { service, sessions, server_gate, server }
     }
 
-    async fn run(self, method: usize, mut request: Request<Body>, this: SlotUse) -> Outcome {
+    async fn run(self, method: usize, request: Request<Body>, this: SlotUse) -> Outcome {
+        // An attempt may come compressed that did not before, and is the same call. Another one of them may run.
+        let mut request = request
+            .try_map(Body::decompressed)
+            .map_err(|status: Status| status.with_executed(Executed::Maybe))?;
         let attempt = request.entrance().cloned();
         // Before there is anything that goes on.
         attempt.as_ref().map_or(Ok(()), |attempt| attempt.go_apart())?;
@@ -304,12 +307,7 @@ impl Drop for Execution {
 
 /// The same answer in memory of its own: what is kept must not hold a device's.
 fn copy(answer: &Outcome) -> Outcome {
-    let copied = answer.clone()?.map(|body| {
-        let mut bytes = BytesMut::with_capacity(body.len());
-        body.segments().for_each(|segment| bytes.extend_from_slice(segment));
-        Body::from(bytes.freeze())
-    });
-    Ok(copied)
+    Ok(answer.clone()?.map(|body| body.copied()))
 }
 
 fn len(answer: &Outcome) -> usize {

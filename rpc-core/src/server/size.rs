@@ -24,7 +24,7 @@ pub(crate) fn too_much_metadata(what: &str, len: usize, max: usize, side: &str) 
 }
 
 /// A number of bytes as people write it: in MiB or KiB where that is exact.
-pub(super) struct Size(pub(super) usize);
+pub(crate) struct Size(pub(crate) usize);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -105,7 +105,7 @@ impl Peer {
         if let Err(status) = self.origin.check_metadata(metadata.len()) {
             return Some(Err(status));
         }
-        let headers = Message { metadata, ..Message::bare(Head::Headers { call }) };
+        let headers = Message::bare(Head::Headers { call }).with_metadata(metadata);
         send(&*self.connection, headers, Flush::Batch).await.ok()?;
         let outlet = Replies { peer: self, call };
         match feed(&mut *replies, &outlet).await {
@@ -172,8 +172,8 @@ impl Outlet for Replies<'_> {
         Ok((Head::Message { call: self.call, number }, next))
     }
 
-    fn check_size(&self, len: usize) -> Result<(), Status> {
-        self.peer.origin.check_reply(len)
+    fn outgoing(&self, body: Body) -> Result<Body, Status> {
+        self.peer.outgoing(body)
     }
 
     fn connection(&self) -> &dyn Connection {
@@ -206,7 +206,9 @@ impl Messages for Requests {
 
     fn poll_len(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         self.window.post(&*self.peer.connection, self.call, cx);
-        self.peer.intake.with_calls(|calls| calls.poll_len(self.call, cx.waker()))
+        let next = self.peer.intake.with_calls(|calls| calls.poll_next(self.call, cx.waker()));
+        // Without the lock: of one that is compressed, it is work.
+        next.map(|next| next.map(|body| body.decompressed_len()))
     }
 }
 

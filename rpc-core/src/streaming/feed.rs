@@ -21,8 +21,8 @@ pub(crate) trait Outlet: Send + Sync {
     /// The head of the next message, with a body of `len` bytes; it is going to be sent. And what is known of the one behind it.
     fn number(&self, len: usize) -> Result<(Head, Next), Over>;
 
-    /// Refuses a message that the peer would refuse.
-    fn check_size(&self, len: usize) -> Result<(), Status>;
+    /// A message as it is sent, compressed where that is wanted. Refuses one that the peer would refuse.
+    fn outgoing(&self, body: Body) -> Result<Body, Status>;
 
     /// What carries them.
     fn connection(&self) -> &dyn Connection;
@@ -86,7 +86,7 @@ impl<O: Outlet> Feeder<'_, O> {
             Ok(None) => return Poll::Ready(Err(Fed::Whole)),
             Err(Over) => return Poll::Ready(Err(Fed::Over)),
         };
-        self.outlet.check_size(body.len()).map_err(Fed::Failed)?;
+        let body = self.outlet.outgoing(body).map_err(Fed::Failed)?;
         let (head, next) = self.outlet.number(body.len()).map_err(|Over| Fed::Over)?;
         self.next = next;
         self.ahead = match self.source.poll_message(cx) {

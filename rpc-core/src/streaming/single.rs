@@ -24,7 +24,7 @@ impl Messages for One {
     }
 
     fn poll_len(&mut self, _: &mut Context<'_>) -> Poll<Option<usize>> {
-        Poll::Ready(self.0.as_ref().map(Body::len))
+        Poll::Ready(self.0.as_ref().map(Body::decompressed_len))
     }
 }
 

@@ -8,7 +8,10 @@ use bytes::BufMut;
 use super::WireError;
 use super::header::HEADER_LEN;
 use super::header::{Flags, Header, Kind};
-use super::tlv::{MANDATORY, METHOD_PATH, SLOT, TLV_HEADER_LEN, Tlv, Tlvs, is_of_transport};
+use super::tlv::{
+    ENCODING, MANDATORY, METHOD_PATH, SLOT, TLV_HEADER_LEN, Tlv, Tlvs, is_of_transport,
+};
+use crate::compression::EncodingId;
 use crate::message::{CallId, Form, GoAway, Head, MethodId, ReplyForm, SessionId, SlotUse};
 use crate::status::{Code, Executed};
 
@@ -24,19 +27,26 @@ const SLOT_LEN: usize = 20;
 /// Bytes of its TLV.
 const SLOT_TLV_LEN: u16 = 24;
 
+/// Bytes of the TLV of an encoding.
+const ENCODING_TLV_LEN: u16 = 5;
+
 const _: () = assert!(SLOT_TLV_LEN as usize == TLV_HEADER_LEN + SLOT_LEN);
 
 /// Longest header with the TLVs of the core, in bytes.
-pub const MAX_HEAD: usize = HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + SLOT_TLV_LEN as usize;
+pub const MAX_HEAD: usize =
+    HEADER_LEN + TLV_HEADER_LEN + MAX_PATH + (SLOT_TLV_LEN + ENCODING_TLV_LEN) as usize;
 
-/// The header of a message with this head; lengths of metadata and body are left zero.
-pub fn header(head: &Head) -> Header {
+/// The header of a message with this head, whose body is compressed so; lengths of metadata and body are left zero.
+pub fn header(head: &Head, encoding: EncodingId) -> Header {
+    Header { tlv_len: tlv_len(head, encoding), ..plain_header(head) }
+}
+
+fn plain_header(head: &Head) -> Header {
     match head {
         Head::Request { call, method, timeout, form, reply, path: _, slot: _ } => Header {
             flags: form_flags(*form).with(reply_flags(*reply)),
             method: method.0,
             time_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
-            tlv_len: tlv_len(head),
             ..Header::new(Kind::Request, *call)
         },
         Head::Response { call, code, executed, messages } => Header {
@@ -66,33 +76,38 @@ pub fn header(head: &Head) -> Header {
 }
 
 /// Bytes of the TLVs that [`header`] counts.
-pub fn tlv_len(head: &Head) -> u16 {
+pub fn tlv_len(head: &Head, encoding: EncodingId) -> u16 {
+    let encoding = if encoding == EncodingId::NONE { 0 } else { ENCODING_TLV_LEN };
     match head {
         Head::Request { path, slot, .. } => {
             let slot = slot.as_ref().map_or(0, |_| SLOT_TLV_LEN);
-            path.as_deref().map_or(0, path_tlv_len) + slot
+            path.as_deref().map_or(0, path_tlv_len) + slot + encoding
         }
-        _ => 0,
+        _ => encoding,
     }
 }
 
 /// Appends the TLVs that [`header`] counted.
-pub fn encode_tlvs(head: &Head, out: &mut impl BufMut) {
-    let Head::Request { path, slot, .. } = head else { return };
-    if let Some(path) = path {
-        Tlv { kind: METHOD_PATH, value: path.as_bytes() }.encode(out);
+pub fn encode_tlvs(head: &Head, encoding: EncodingId, out: &mut impl BufMut) {
+    if let Head::Request { path, slot, .. } = head {
+        if let Some(path) = path {
+            Tlv { kind: METHOD_PATH, value: path.as_bytes() }.encode(out);
+        }
+        if let Some(slot) = slot {
+            Tlv { kind: SLOT, value: &slot_value(slot) }.encode(out);
+        }
     }
-    if let Some(slot) = slot {
-        Tlv { kind: SLOT, value: &slot_value(slot) }.encode(out);
+    if encoding != EncodingId::NONE {
+        Tlv { kind: ENCODING, value: &[encoding.0] }.encode(out);
     }
 }
 
-/// The message head in a header of the core and its TLV block.
+/// The message head in a header of the core and its TLV block, and how the body is compressed.
 ///
 /// # Errors
 ///
 /// A frame of the transport, a malformed or unknown mandatory TLV, a field out of range.
-pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
+pub fn decode(header: &Header, tlvs: &[u8]) -> Result<(Head, EncodingId), WireError> {
     decode_with(header, known_tlvs(tlvs, |_| false)?)
 }
 
@@ -101,11 +116,19 @@ pub fn decode(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
 /// # Errors
 ///
 /// As for [`decode`].
-pub fn decode_beside_transport(header: &Header, tlvs: &[u8]) -> Result<Head, WireError> {
+pub fn decode_beside_transport(
+    header: &Header,
+    tlvs: &[u8],
+) -> Result<(Head, EncodingId), WireError> {
     decode_with(header, known_tlvs(tlvs, is_of_transport)?)
 }
 
-fn decode_with(header: &Header, known: Known<'_>) -> Result<Head, WireError> {
+fn decode_with(header: &Header, known: Known<'_>) -> Result<(Head, EncodingId), WireError> {
+    let encoding = known.encoding.unwrap_or_default();
+    Ok((decode_head(header, known)?, encoding))
+}
+
+fn decode_head(header: &Header, known: Known<'_>) -> Result<Head, WireError> {
     let call = header.call;
     Ok(match header.kind {
         Kind::Request => Head::Request {
@@ -149,6 +172,7 @@ fn decode_with(header: &Header, known: Known<'_>) -> Result<Head, WireError> {
 struct Known<'a> {
     path: Option<&'a str>,
     slot: Option<SlotUse>,
+    encoding: Option<EncodingId>,
 }
 
 /// Walks the TLVs once: all must be well-formed.
@@ -166,6 +190,10 @@ fn known_tlvs(tlvs: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Known<'_>, 
             SLOT => {
                 let this = slot_use(tlv.value).ok_or(WireError::TlvValue(SLOT))?;
                 once(&mut known.slot, this, SLOT)?;
+            }
+            ENCODING => {
+                let [number] = *tlv.value else { return Err(WireError::TlvValue(ENCODING)) };
+                once(&mut known.encoding, EncodingId(number), ENCODING)?;
             }
             other if other & MANDATORY != 0 && !is_known(other) => {
                 return Err(WireError::MandatoryTlv(other));

@@ -82,6 +82,9 @@ pub struct Hello {
     /// RDMA: what `data_window` may become by loans; 0, or no more than `data_window`, where nothing is lent.
     #[prost(uint32, tag = "18")]
     pub most_data_window: u32,
+    /// Encodings of messages that it decompresses: bit n for number n. Unknown bits are ignored.
+    #[prost(uint32, tag = "19")]
+    pub encodings: u32,
 }
 
 impl Hello {

@@ -24,6 +24,9 @@ pub const METHOD_PATH: u16 = MANDATORY | 0x0001;
 /// REQUEST: the use of a slot that the call has, so that it runs once.
 pub const SLOT: u16 = MANDATORY | 0x0002;
 
+/// REQUEST, MESSAGE and RESPONSE: the number of the encoding that the body is compressed by.
+pub const ENCODING: u16 = MANDATORY | 0x0003;
+
 /// Over RDMA: the number of an RTS. A head with it asks for memory to write its body to.
 pub const RTS: u16 = MANDATORY | 0x2001;
 

@@ -2,6 +2,7 @@
 
 mod calls;
 mod cancel;
+mod compression;
 mod concurrency;
 mod deadlines;
 mod drops;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let cases = [
         calls::CASES,
         concurrency::CASES,
+        compression::CASES,
         statuses::CASES,
         deadlines::CASES,
         cancel::CASES,

@@ -2,6 +2,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use verbwire_core::buf::{BY_REFERENCE, Body, BodyReader};
+use verbwire_core::compression::EncodingId;
 use verbwire_core::message::{CallId, Head, Message};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::tlv::TLV_HEADER_LEN;
@@ -24,8 +25,8 @@ const NO_CALL: CallId = CallId { slot: 0, generation: 0 };
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) header: Header,
-    /// The head of a message.
-    head: Option<Head>,
+    /// The head of a message, and how its body is compressed.
+    head: Option<(Head, EncodingId)>,
     metadata: Bytes,
     /// What stands behind them; for DATA, the piece.
     body: Body,
@@ -58,11 +59,12 @@ enum Grants {
 impl Frame {
     /// A message with its body.
     pub(super) fn whole(message: Message) -> Self {
-        let Message { head, metadata, body } = message;
-        let mut header = head::header(&head);
+        let Message { head, encoding, metadata, body } = message;
+        let mut header = head::header(&head, encoding);
         header.metadata_len = length(metadata.len());
         header.body_len = length(body.len());
-        Self { header, head: Some(head), metadata, body, grants: None, signal: Signal::No }
+        let head = Some((head, encoding));
+        Self { header, head, metadata, body, grants: None, signal: Signal::No }
     }
 
     /// A message without its body of `len` bytes, which is written.
@@ -141,7 +143,7 @@ impl Frame {
     }
 
     pub(super) fn call(&self) -> Option<CallId> {
-        self.head.as_ref().and_then(Head::call)
+        self.head.as_ref().and_then(|(head, _)| head.call())
     }
 
     /// Bytes of body that go out with the frame.
@@ -181,8 +183,8 @@ impl Frame {
         let room = buffer.len();
         let mut out = buffer;
         out.put_slice(&self.header.encode());
-        if let Some(head) = &self.head {
-            head::encode_tlvs(head, &mut out);
+        if let Some((head, encoding)) = &self.head {
+            head::encode_tlvs(head, *encoding, &mut out);
         }
         match self.grants.as_deref() {
             Some(Grants::Beside(extras)) => extras.encode(&mut out),

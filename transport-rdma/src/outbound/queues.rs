@@ -384,7 +384,9 @@ impl OutboundLimits {
 
 /// Bytes of a message's frame before its body, what it says of grants apart.
 pub(super) fn len_before_body(message: &Message) -> usize {
-    HEADER_LEN + usize::from(head::tlv_len(&message.head)) + message.metadata.len()
+    HEADER_LEN
+        + usize::from(head::tlv_len(&message.head, message.encoding))
+        + message.metadata.len()
 }
 
 impl Unit {

@@ -39,6 +39,10 @@ pub(crate) enum Arrival {
 
 /// What came of an arrival.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once; a box would be an allocation for each body"
+)]
 pub(crate) enum Came {
     /// Nothing that a user sees.
     Nothing,

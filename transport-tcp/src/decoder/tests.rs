@@ -3,6 +3,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::borrow::Cow;
 use std::time::Duration;
+use verbwire_core::compression::EncodingId;
 use verbwire_core::config::{Limits, Random};
 use verbwire_core::message::{Form, GoAway, Head, MethodId, ReplyForm};
 use verbwire_core::proto::hello::Identity;
@@ -71,8 +72,8 @@ fn decode(bytes: &[u8], reads: &[usize]) -> Result<Vec<Message>, FrameError> {
     Ok(received.into_iter().map(|incoming| incoming.message).collect())
 }
 
-fn plain(message: Message) -> (Head, Bytes, Bytes) {
-    (message.head, message.metadata, message.body.into_bytes())
+fn plain(message: Message) -> (Head, EncodingId, Bytes, Bytes) {
+    (message.head, message.encoding, message.metadata, message.body.into_bytes())
 }
 
 /// Messages of different calls, with bodies of every path.
@@ -105,6 +106,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
                 let body: Vec<u8> = (0..=250).cycle().skip(slot as usize).take(len).collect();
                 Message {
                     head,
+                    encoding: EncodingId(kind),
                     metadata: Bytes::from(vec![3; metadata]),
                     body: Body::from(Bytes::from(body)),
                 }

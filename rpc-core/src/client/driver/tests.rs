@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::client::link::Link;
 use crate::client::table::Table;
-use crate::config::{Limits, Random};
+use crate::config::{ClientConfig, Limits, Random};
 use crate::message::MethodId;
 use crate::proto::hello::Identity;
 use crate::status::{Code, Executed};
@@ -64,7 +64,8 @@ impl Connection for Full {
 fn link(connection: &Arc<Full>, table: &Arc<Table>) -> Link {
     let peer = Identity::new(Random::from_seed(1)).hello(&Limits::default());
     let established = Established { connection: Arc::clone(connection) as _, peer };
-    Link::new(Arc::new(MemTransport), Arc::clone(table), established, (MINUTE, 1000))
+    let config = ClientConfig { default_timeout: MINUTE, ..ClientConfig::default() };
+    Link::new(Arc::new(MemTransport), Arc::clone(table), established, &config, 1000)
 }
 
 /// Begins a call that nobody is woken for.

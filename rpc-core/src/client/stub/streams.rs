@@ -179,7 +179,7 @@ pub(in crate::client) fn sent_as(
             (Body::new(), Some(requests))
         }
     };
-    Ok((body, Box::new(NewStreams { requests, replies, path: None })))
+    Ok((body, Box::new(NewStreams { requests, replies, path: None, compression: None })))
 }
 
 fn encode_all<S>(requests: S) -> StreamInput

@@ -177,9 +177,9 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         }
     }
 
-    /// How long the next message of a request is, which is not taken; `None` at the end.
-    pub fn poll_len(&mut self, call: CallId, waker: &Waker) -> Poll<Option<usize>> {
-        self.streams(call).map_or(Poll::Ready(None), |streams| streams.poll_len(waker))
+    /// The next message of a request, which is not taken; `None` at the end.
+    pub fn poll_next(&mut self, call: CallId, waker: &Waker) -> Poll<Option<Body>> {
+        self.streams(call).map_or(Poll::Ready(None), |streams| streams.poll_next(waker))
     }
 
     /// Bytes of all messages that have come and wait to be taken, with what it takes to keep track of them.

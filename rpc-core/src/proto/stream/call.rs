@@ -112,12 +112,12 @@ impl CallStreams {
         Poll::Pending
     }
 
-    /// How long the next message is, which is not taken; `None` at the end. The task of `waker` is woken for either.
-    pub fn poll_len(&mut self, waker: &Waker) -> Poll<Option<usize>> {
+    /// The next message, which is not taken; `None` at the end. The task of `waker` is woken for either.
+    pub fn poll_next(&mut self, waker: &Waker) -> Poll<Option<Body>> {
         let Some(incoming) = &self.incoming else { return Poll::Ready(None) };
-        let len = incoming.next_len();
-        if len.is_some() || incoming.is_complete() {
-            return Poll::Ready(len);
+        let next = incoming.next().cloned();
+        if next.is_some() || incoming.is_complete() {
+            return Poll::Ready(next);
         }
         register(&mut self.reader, waker);
         Poll::Pending

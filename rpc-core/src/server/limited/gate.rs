@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, Semaphore};
 
 use super::LoadLimits;
+use crate::buf::Body;
 use crate::error_details::{ErrorDetails, RetryInfo};
 use crate::server::size::Size;
 use crate::status::{Executed, Status};
@@ -64,6 +65,17 @@ impl Gate {
             retry_after: limits.retry_after,
             whose,
         }
+    }
+
+    /// Bytes that a message counts with: those that it has for its handler, which of one that is compressed only show as it is
+    /// decompressed. Nothing of that is kept, since the handler may hand it on as it is.
+    pub(super) fn len_of(&self, body: &Body) -> usize {
+        if self.bounds_bytes() { body.decompressed_len() } else { body.len() }
+    }
+
+    /// Whether lengths count.
+    pub(super) fn bounds_bytes(&self) -> bool {
+        self.bytes.is_some()
     }
 
     /// Lets a call in whose request has `len` bytes, or says why not.

@@ -80,12 +80,15 @@ impl Admitted {
 
 impl Messages for Admitted {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+        if !self.gate.bounds_bytes() {
+            return self.requests.poll_message(cx);
+        }
         if let Next::Unknown = self.next {
             self.held = None;
             let len = match ready!(self.requests.poll_len(cx)) {
                 Some(len) => len,
                 None => match ready!(self.requests.poll_message(cx)) {
-                    Some(Ok(body)) => self.taken.insert(body).len(),
+                    Some(Ok(body)) => self.taken.insert(body).decompressed_len(),
                     end => return Poll::Ready(end),
                 },
             };
@@ -105,7 +108,7 @@ impl Messages for Admitted {
 
     fn poll_len(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         match &self.taken {
-            Some(body) => Poll::Ready(Some(body.len())),
+            Some(body) => Poll::Ready(Some(body.decompressed_len())),
             None => self.requests.poll_len(cx),
         }
     }

@@ -1,10 +1,12 @@
 use super::*;
 use proptest::prelude::*;
 
-fn round_trip(head: &Head) -> Result<Head, WireError> {
-    let header = header(head);
+const PLAIN: EncodingId = EncodingId::NONE;
+
+fn round_trip(head: &Head, encoding: EncodingId) -> Result<(Head, EncodingId), WireError> {
+    let header = header(head, encoding);
     let mut tlvs = Vec::new();
-    encode_tlvs(head, &mut tlvs);
+    encode_tlvs(head, encoding, &mut tlvs);
     assert_eq!(tlvs.len(), usize::from(header.tlv_len));
     decode(&Header::decode(&header.encode())?, &tlvs)
 }
@@ -48,8 +50,9 @@ fn heads() -> impl Strategy<Value = Head> {
 
 proptest! {
     #[test]
-    fn every_head_survives_the_wire(head in heads()) {
-        prop_assert_eq!(round_trip(&head), Ok(head));
+    fn every_head_survives_the_wire(head in heads(), encoding in any::<u8>()) {
+        let encoding = EncodingId(encoding);
+        prop_assert_eq!(round_trip(&head, encoding), Ok((head, encoding)));
     }
 
     #[test]
@@ -69,17 +72,17 @@ proptest! {
 
 #[test]
 fn unknown_optional_tlvs_are_skipped_and_mandatory_ones_refused() {
-    let cancel = header(&Head::Cancel { call: NO_CALL });
+    let cancel = header(&Head::Cancel { call: NO_CALL }, PLAIN);
     let mut tlvs = Vec::new();
     Tlv { kind: 0x1234, value: b"later" }.encode(&mut tlvs);
-    assert_eq!(decode(&cancel, &tlvs), Ok(Head::Cancel { call: NO_CALL }));
+    assert_eq!(decode(&cancel, &tlvs), Ok((Head::Cancel { call: NO_CALL }, PLAIN)));
     Tlv { kind: 0x1234 | MANDATORY, value: b"" }.encode(&mut tlvs);
     assert_eq!(decode(&cancel, &tlvs), Err(WireError::MandatoryTlv(0x9234)));
 }
 
 #[test]
 fn a_transport_that_has_tlvs_looks_at_its_own() {
-    let cancel = header(&Head::Cancel { call: NO_CALL });
+    let cancel = header(&Head::Cancel { call: NO_CALL }, PLAIN);
     let block = |kind| {
         let mut tlvs = Vec::new();
         Tlv { kind, value: b"" }.encode(&mut tlvs);
@@ -87,7 +90,7 @@ fn a_transport_that_has_tlvs_looks_at_its_own() {
     };
     for kind in [MANDATORY | 0x2000, MANDATORY | 0x3fff] {
         let head = decode_beside_transport(&cancel, &block(kind));
-        assert_eq!(head, Ok(Head::Cancel { call: NO_CALL }));
+        assert_eq!(head, Ok((Head::Cancel { call: NO_CALL }, PLAIN)));
         assert_eq!(decode(&cancel, &block(kind)), Err(WireError::MandatoryTlv(kind)));
     }
     for kind in [MANDATORY | 0x1fff, MANDATORY | 0x4000] {
@@ -107,14 +110,24 @@ fn a_use_of_a_slot_of_another_length_is_refused() {
 }
 
 #[test]
-fn a_path_or_a_use_of_a_slot_that_comes_twice_is_refused() {
+fn a_tlv_that_may_be_there_once_is_refused_the_second_time() {
     let request = Header::new(Kind::Request, NO_CALL);
-    for (kind, value) in [(METHOD_PATH, &b"/a.A/A"[..]), (SLOT, &[1; SLOT_LEN])] {
+    for (kind, value) in [(METHOD_PATH, &b"/a.A/A"[..]), (SLOT, &[1; SLOT_LEN]), (ENCODING, &[1])] {
         let mut tlvs = Vec::new();
         Tlv { kind, value }.encode(&mut tlvs);
         decode(&request, &tlvs).expect("once");
         Tlv { kind, value }.encode(&mut tlvs);
         assert_eq!(decode(&request, &tlvs), Err(WireError::RepeatedTlv(kind)));
+    }
+}
+
+#[test]
+fn an_encoding_of_another_length_than_a_byte_is_refused() {
+    let message = Header::new(Kind::Message, NO_CALL);
+    for value in [&[][..], &[1, 0]] {
+        let mut tlvs = Vec::new();
+        Tlv { kind: ENCODING, value }.encode(&mut tlvs);
+        assert_eq!(decode(&message, &tlvs), Err(WireError::TlvValue(ENCODING)));
     }
 }
 

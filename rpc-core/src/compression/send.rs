@@ -1,0 +1,148 @@
+//! What a side compresses of what it sends.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use flate2::write::GzEncoder;
+
+use super::{Coded, Encoding, Encodings};
+use crate::buf::{BY_REFERENCE, Body};
+use crate::status::Status;
+use crate::wire::Hello;
+
+/// Shorter messages are sent as they are, in bytes. 1 KiB: what is saved of less is not worth the work, nor the header and
+/// tables that each encoding adds.
+pub const MIN_COMPRESSED_LEN: usize = 1024;
+
+/// How hard gzip works. 6: what gzip itself and gRPC's libraries do.
+const GZIP_LEVEL: u32 = 6;
+
+/// How hard zstd works. 3: its own default.
+#[cfg(feature = "zstd")]
+const ZSTD_LEVEL: i32 = 3;
+
+/// Whether a side compresses the messages that it sends. None, unless it is asked to.
+///
+/// A message is sent compressed if the peer takes the encoding, if it has [`MIN_COMPRESSED_LEN`] bytes at least, if it became
+/// smaller by that, and if no large `bytes` field of it is carried by reference, unless
+/// [that](Self::compress_payloads) is asked for. Otherwise it is sent as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Compression {
+    encoding: Option<Encoding>,
+    payloads: bool,
+}
+
+impl Compression {
+    /// Everything is sent as it is.
+    pub const NONE: Self = Self { encoding: None, payloads: false };
+
+    /// Messages are compressed by `encoding`.
+    pub const fn new(encoding: Encoding) -> Self {
+        Self { encoding: Some(encoding), payloads: false }
+    }
+
+    /// Compresses messages with large `bytes` fields too. Those fields are then not sent from where they lie, and their
+    /// receiver has copies of them: no.
+    pub const fn compress_payloads(mut self, yes: bool) -> Self {
+        self.payloads = yes;
+        self
+    }
+
+    /// Whether nothing is compressed.
+    pub fn is_none(&self) -> bool {
+        self.encoding.is_none()
+    }
+}
+
+impl From<Encoding> for Compression {
+    fn from(encoding: Encoding) -> Self {
+        Self::new(encoding)
+    }
+}
+
+/// What the peer takes of what a side sends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outbound {
+    takes: Encodings,
+}
+
+impl Outbound {
+    /// As the peer's HELLO says it.
+    pub(crate) fn to(peer: &Hello) -> Self {
+        Self { takes: Encodings::from_bits(peer.encodings) }
+    }
+
+    /// The body as it is sent, if `check` allows its length. One that came compressed goes on as it is if the peer takes that,
+    /// and is decompressed otherwise.
+    ///
+    /// # Errors
+    ///
+    /// That of `check`, of the length before anything is compressed here; and as for [`Body::decompressed`].
+    pub(crate) fn prepare(
+        self,
+        body: Body,
+        compression: Compression,
+        check: impl Fn(usize) -> Result<(), Status>,
+    ) -> Result<Body, Status> {
+        let body = match body.coded() {
+            None => body,
+            Some(coded) if self.takes.contains(coded.encoding()?) => {
+                check(body.len())?;
+                return Ok(body);
+            }
+            Some(_) => body.decompressed()?,
+        };
+        check(body.len())?;
+        Ok(self.compress(body, compression))
+    }
+
+    /// The body, compressed if that is wanted and worth it.
+    fn compress(self, body: Body, compression: Compression) -> Body {
+        let Some(encoding) = compression.encoding else { return body };
+        if !self.takes.contains(encoding)
+            || body.len() < MIN_COMPRESSED_LEN
+            || (!compression.payloads && has_payload(&body))
+        {
+            return body;
+        }
+        match pack(encoding, &body) {
+            Ok(packed) if packed.len() < body.len() => {
+                Body::from(Bytes::from(packed)).coded_as(Coded::made(encoding))
+            }
+            // Memory grows as it is needed, so that nothing fails here but the encoder itself, and it says of which input.
+            Ok(_) | Err(_) => body,
+        }
+    }
+}
+
+/// Whether a large field is carried by reference: those are segments of their own, behind one with the field's head.
+fn has_payload(body: &Body) -> bool {
+    body.segments().skip(1).any(|segment| segment.len() >= BY_REFERENCE)
+}
+
+fn pack(encoding: Encoding, body: &Body) -> io::Result<Vec<u8>> {
+    // Half of it is what most messages become at most.
+    let out = Vec::with_capacity(body.len() / 2);
+    let mut packed = match encoding {
+        Encoding::Gzip => {
+            let mut encoder = GzEncoder::new(out, flate2::Compression::new(GZIP_LEVEL));
+            body.segments().try_for_each(|segment| encoder.write_all(segment))?;
+            encoder.finish()?
+        }
+        #[cfg(feature = "zstd")]
+        Encoding::Zstd => {
+            let mut encoder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
+            encoder.set_pledged_src_size(u64::try_from(body.len()).ok())?;
+            encoder.include_contentsize(true)?;
+            body.segments().try_for_each(|segment| encoder.write_all(segment))?;
+            encoder.finish()?
+        }
+    };
+    // It may wait for its turn on the connection.
+    packed.shrink_to_fit();
+    Ok(packed)
+}
+
+#[cfg(test)]
+mod tests;

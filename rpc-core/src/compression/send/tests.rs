@@ -1,0 +1,98 @@
+use super::*;
+use crate::buf::BY_REFERENCE;
+use crate::codec::{Codec, Prost};
+use crate::status::Code;
+
+const GZIP: Compression = Compression::new(Encoding::Gzip);
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Block {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    data: Bytes,
+}
+
+fn block(name: usize, data: usize) -> Block {
+    Block { name: "n".repeat(name), data: Bytes::from(vec![0; data]) }
+}
+
+fn to(takes: Encodings) -> Outbound {
+    Outbound { takes }
+}
+
+fn sent(body: &Body, takes: Encodings, compression: Compression) -> Body {
+    to(takes).prepare(body.clone(), compression, |_| Ok(())).expect("nothing is wrong with it")
+}
+
+fn is_compressed(body: &Body) -> bool {
+    body.encoding().expect("one of ours").is_some()
+}
+
+#[test]
+fn a_message_becomes_smaller_and_the_same_again() {
+    let message = block(5000, BY_REFERENCE - 1);
+    let plain = Prost.encode(&message);
+    for encoding in Encoding::ALL {
+        let body = sent(&plain, Encodings::all(), Compression::new(*encoding));
+        assert_eq!(body.encoding().expect("one of ours"), Some(*encoding));
+        assert!(body.len() < plain.len() / 10, "{encoding}: {} bytes", body.len());
+        assert_eq!(Prost.decode(body).ok(), Some(message.clone()), "{encoding}");
+    }
+}
+
+#[test]
+fn what_the_peer_does_not_take_what_is_short_and_what_gains_nothing_goes_as_it_is() {
+    let plain = Prost.encode(&block(5000, 0));
+    assert!(!is_compressed(&sent(&plain, Encodings::NONE, GZIP)));
+    assert!(!is_compressed(&sent(&plain, Encodings::all(), Compression::NONE)));
+    let of = |len| Body::from(Bytes::from(vec![7; len]));
+    assert!(!is_compressed(&sent(&of(MIN_COMPRESSED_LEN - 1), Encodings::all(), GZIP)));
+    assert!(is_compressed(&sent(&of(MIN_COMPRESSED_LEN), Encodings::all(), GZIP)));
+    let mut random = fastrand::Rng::with_seed(1);
+    let noise: Bytes = std::iter::repeat_with(|| random.u8(..)).take(9000).collect();
+    let body = sent(&Body::from(noise.clone()), Encodings::all(), GZIP);
+    assert!(!is_compressed(&body));
+    assert_eq!(body.into_bytes().as_ptr(), noise.as_ptr());
+}
+
+#[test]
+fn a_large_field_keeps_its_message_from_it_unless_that_is_asked_for() {
+    let message = block(9000, BY_REFERENCE);
+    let plain = Prost.encode(&message);
+    let body = sent(&plain, Encodings::all(), GZIP);
+    assert!(!is_compressed(&body));
+    let same = body.segments().any(|segment| segment.as_ptr() == message.data.as_ptr());
+    assert!(same, "it goes from where it lies");
+    assert!(is_compressed(&sent(&plain, Encodings::all(), GZIP.compress_payloads(true))));
+    // Long by other fields.
+    assert!(is_compressed(&sent(&Prost.encode(&block(90_000, 100)), Encodings::all(), GZIP)));
+}
+
+#[test]
+fn what_came_compressed_goes_on_as_it_is_or_is_decompressed() {
+    let plain = Prost.encode(&block(5000, 0));
+    let came = sent(&plain, Encodings::all(), GZIP);
+    let at = came.clone().into_bytes().as_ptr();
+    let passed = sent(&came, Encodings::from(Encoding::Gzip), Compression::NONE);
+    assert!(is_compressed(&passed));
+    assert_eq!(passed.into_bytes().as_ptr(), at);
+    let opened = sent(&came, Encodings::NONE, GZIP);
+    assert!(!is_compressed(&opened));
+    assert_eq!(opened.into_bytes(), plain.into_bytes());
+}
+
+#[test]
+fn a_length_is_checked_before_it_is_compressed_and_of_what_came_as_it_goes() {
+    let plain = Prost.encode(&block(5000, 0));
+    let came = sent(&plain, Encodings::all(), GZIP);
+    let at_most = |limit| {
+        move |len| if len <= limit { Ok(()) } else { Err(Status::resource_exhausted("too long")) }
+    };
+    let takes = to(Encodings::all());
+    let refused = takes.prepare(plain, GZIP, at_most(4000)).expect_err("5000 are more");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let len = came.len();
+    assert!(takes.prepare(came.clone(), GZIP, at_most(len)).is_ok());
+    assert!(takes.prepare(came, GZIP, at_most(len - 1)).is_err());
+}
