@@ -6,8 +6,16 @@ use std::fs;
 use std::path::Path;
 
 /// The folders in which tests are.
-const FOLDERS: [&str; 7] =
-    ["rpc-core", "rpc-codegen", "transport-tcp", "transport-rdma", "tower", "verbwire", "tests"];
+const FOLDERS: [&str; 8] = [
+    "rpc-core",
+    "rpc-codegen",
+    "transport-tcp",
+    "transport-rdma",
+    "tower",
+    "tonic",
+    "verbwire",
+    "tests",
+];
 
 const GUARANTEES: &str = include_str!("../../docs/guarantees.md");
 

@@ -12,6 +12,7 @@ use verbwire::metadata::MetadataMap;
 use verbwire::open::{StreamInput, StreamOutput};
 use verbwire::{Executed, Origin, Request, Response, Status};
 
+use crate::attachment::{self, Attachment, Detach};
 use crate::incoming::{Incoming, Side, Start};
 use crate::metadata::{self, Reserved};
 use crate::outgoing::Outgoing;
@@ -114,20 +115,28 @@ impl tower_service::Service<http::Request<Body>> for Channel {
 
 impl Channel {
     async fn run(self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
+        let attachment = parts.extensions.remove::<Attachment>();
+        let detach = parts.extensions.remove::<Detach>();
         let request = options(parts).map_err(|status| status.with_executed(Executed::No))?;
         let body = Incoming::new(body, Side::Request, self.limit);
         let mut body = Some(body);
         // A request that is there at once goes out whole; that of a stream is polled beside the reply.
         let start = poll_fn(|cx| Poll::Ready(body.take().map(|body| body.start(cx)))).await;
         let input = match start.expect("polled once") {
-            Start::Whole(message, _) => StreamInput::Whole(message),
+            Start::Whole(mut message, _) => {
+                attachment.map_or(Ok(()), |attached| attachment::attach(&mut message, attached))?;
+                StreamInput::Whole(message)
+            }
+            Start::Stream(_) if attachment.is_some() => {
+                return Err(attachment::not_in_a_stream().with_executed(Executed::No));
+            }
             Start::Stream(messages) => StreamInput::Stream(Box::new(messages)),
             Start::Failed(status) => return Err(status.with_executed(Executed::No)),
         };
         let reply = self.channel.call(path, request.map(|()| input)).await?;
-        response(reply)
+        response(reply, detach)
     }
 }
 
@@ -152,8 +161,10 @@ fn options(parts: Parts) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
-fn response(reply: Response<StreamOutput>) -> Result<http::Response<Body>, Status> {
-    let mut reply = reply;
+fn response(
+    mut reply: Response<StreamOutput>,
+    detach: Option<Detach>,
+) -> Result<http::Response<Body>, Status> {
     let trailers = match reply.trailers().is_empty() {
         true => MetadataMap::new(),
         false => std::mem::take(reply.trailers_mut()),
@@ -161,10 +172,19 @@ fn response(reply: Response<StreamOutput>) -> Result<http::Response<Body>, Statu
     let mut headers = metadata::to_headers(reply.metadata(), Reserved::Refused)
         .map_err(|bad| status::internal(format!("headers of the reply: {bad}")))?;
     headers.insert(CONTENT_TYPE, CONTENT);
-    let body = Body::new(Outgoing::of_response(reply.into_inner(), trailers));
+    let (output, attachment) = match (reply.into_inner(), detach) {
+        (StreamOutput::Whole(message), Some(Detach(field))) => {
+            let (message, attachment) = attachment::detach(message, field)
+                .map_err(|status| status.with_executed(Executed::Yes))?;
+            (StreamOutput::Whole(message), attachment)
+        }
+        (output, _) => (output, None),
+    };
+    let body = Body::new(Outgoing::of_response(output, trailers));
     let mut response = http::Response::new(body);
     *response.version_mut() = http::Version::HTTP_2;
     *response.headers_mut() = headers;
+    attachment.map(|attachment| response.extensions_mut().insert(attachment));
     Ok(response)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! * [`Channel`]: what a client that tonic generated takes in the place of `tonic::transport::Channel`.
 //! * [`AddTonic`]: services that tonic generated, on a native server beside native ones.
+//! * [`Attachment`]: a large `bytes` field that goes beside a message and is not copied.
 //! * [`to_tonic`] and [`from_tonic`]: statuses; [`native`] and [`received`]: what tonic has no words for.
 //!
 //! ```text
@@ -15,13 +16,14 @@
 //!
 //! # What it does not do
 //!
-//! tonic's codec copies each message once on its way out and once on its way in; native stubs do not. Bodies are polled one message
+//! tonic's codec copies each message once on its way out and once on its way in; native stubs do not, and an [`Attachment`] is not. Bodies are polled one message
 //! at a time, so that a slow reader holds its sender back. Names of metadata that begin with `grpc-` are
 //! refused, since they are not the user's; so are `te` and `content-type` where a native side sends them. Limits of tonic's
 //! stubs (`max_decoding_message_size`, 4 MiB) hold besides the native ones.
 
 #![forbid(unsafe_code)]
 
+mod attachment;
 mod channel;
 mod frames;
 mod incoming;
@@ -31,6 +33,7 @@ mod service;
 mod status;
 mod timeout;
 
+pub use attachment::{Attachment, Detach};
 pub use channel::{Channel, ResponseFuture};
 pub use service::{AddTonic, Bridge, TonicService, received, service};
 pub use status::{from_tonic, native, to_tonic};

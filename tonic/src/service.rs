@@ -17,6 +17,7 @@ use verbwire::open::{
 };
 use verbwire::{Builder, Executed, Request, Response, Status};
 
+use crate::attachment::{self, Attachment};
 use crate::channel::CONTENT;
 use crate::incoming::{Incoming, Side, Start, without_status};
 use crate::metadata::{self, Reserved};
@@ -75,17 +76,17 @@ impl AddTonic for Builder {
     }
 }
 
-/// A service that tonic generated as a native one.
+/// A service that tonic generated as a native one, as [`Bridge`] makes it by default.
 pub fn service<S: TonicService + NamedService>(service: S) -> OpenService<Bridge<S>> {
-    OpenService::new(S::NAME, Bridge::new(service))
+    Bridge::new(service).into_service()
 }
 
 /// What answers for the methods of one of tonic's services.
 ///
 /// Its handlers find the native request, without its message, in the extensions of theirs: where it came from, its deadline,
 /// what native interceptors have put there. [`received`] is short for that. An `http::Extensions` that an
-/// interceptor has put there is where the extensions of tonic's request come from. Nothing of a response's extensions
-/// is handed on.
+/// interceptor has put there is where the extensions of tonic's request come from. Of a response's extensions only an
+/// [`Attachment`] is handed on.
 ///
 /// A call that is cancelled, or whose deadline passes, drops the handler's future at its next await, and the stream of its
 /// replies.
@@ -93,12 +94,36 @@ pub fn service<S: TonicService + NamedService>(service: S) -> OpenService<Bridge
 pub struct Bridge<S> {
     service: S,
     limit: usize,
+    /// Methods, and fields of their requests.
+    detached: Vec<(&'static str, u32)>,
 }
 
 impl<S: TonicService> Bridge<S> {
     /// Answers with `service`.
     pub fn new(service: S) -> Self {
-        Self { service, limit: MAX_MESSAGE_SIZE }
+        Self { service, limit: MAX_MESSAGE_SIZE, detached: Vec::new() }
+    }
+
+    /// Hands the field with this number of each request of `method`, for example `Write`, beside the message, as an
+    /// [`Attachment`]. A request without the field has none.
+    #[must_use]
+    pub fn detach(mut self, method: &'static str, field: u32) -> Self {
+        self.detached.push((method, field));
+        self
+    }
+
+    /// As a native service.
+    pub fn into_service(self) -> OpenService<Self>
+    where
+        S: NamedService,
+    {
+        OpenService::new(S::NAME, self)
+    }
+
+    /// Which field of requests of the method at `path` goes beside them.
+    fn detached_of(&self, path: &str) -> Option<u32> {
+        let (_, called) = path.rsplit_once('/')?;
+        self.detached.iter().find(|(method, _)| *method == called).map(|(_, field)| *field)
     }
 
     /// Longest message that the service may reply with, in bytes. 64 MiB, as clients take by default: what would be
@@ -131,7 +156,8 @@ impl<S: TonicService> Open for Bridge<S> {
     ) -> StreamHandlerFuture {
         Box::pin(async move {
             let held = Arc::new(());
-            let request = http_request(&path, request, Arc::clone(&held))
+            let detached = self.detached_of(&path);
+            let request = http_request(&path, request, detached, Arc::clone(&held))
                 .map_err(|status| status.with_executed(Executed::No))?;
             let mut service = self.service.clone();
             let ready = poll_fn(|cx| service.poll_ready(cx)).await;
@@ -159,7 +185,7 @@ impl<S: TonicService> Bridge<S> {
         form: ReplyForm,
         answer: http::Response<S::Body>,
     ) -> Result<Response<StreamOutput>, Status> {
-        let (head, body) = answer.into_parts();
+        let (mut head, body) = answer.into_parts();
         let said = status::in_headers(&head.headers)?;
         let is_ended = match said {
             Some(said) if said.code() != tonic::Code::Ok => return Err(status::from_tonic(said)),
@@ -172,7 +198,13 @@ impl<S: TonicService> Bridge<S> {
             .map_err(|bad| status::internal(format!("headers of a tonic service: {bad}")))?;
         let side = Side::Response { http: head.status, is_ended };
         let messages = Incoming::new(Body::new(body), side, self.limit);
-        let (output, trailers) = begin(form, messages).await?;
+        let (mut output, trailers) = begin(form, messages).await?;
+        if let Some(attachment) = head.extensions.remove::<Attachment>() {
+            match &mut output {
+                StreamOutput::Whole(message) => attachment::attach(message, attachment)?,
+                StreamOutput::Stream(_) => return Err(attachment::not_in_a_stream()),
+            }
+        }
         let mut response = Response::new(output);
         if !entries.is_empty() {
             *response.metadata_mut() = entries;
@@ -211,11 +243,18 @@ fn said(error: BoxError) -> Status {
 fn http_request(
     path: &Arc<str>,
     request: Request<StreamInput>,
+    detached: Option<u32>,
     held: Arc<()>,
 ) -> Result<http::Request<Body>, Status> {
     let mut input = None;
     let mut native = request.map(|taken| input = Some(taken));
-    let input = input.expect("the closure runs once");
+    let (input, attachment) = match (input.expect("the closure runs once"), detached) {
+        (StreamInput::Whole(message), Some(field)) => {
+            let (message, attachment) = attachment::detach(message, field)?;
+            (StreamInput::Whole(message), attachment)
+        }
+        (input, _) => (input, None),
+    };
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, CONTENT);
     headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -227,6 +266,7 @@ fn http_request(
         .map_err(|bad| Status::invalid_argument(bad.to_string()))?;
     let mut extensions = take_extensions(&mut native);
     extensions.insert(Arc::new(native));
+    attachment.map(|attachment| extensions.insert(attachment));
     let mut request = http::Request::new(Body::new(Outgoing::of_request(input, held)));
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;

@@ -10,21 +10,25 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Request, Status};
 use verbwire::interceptor::{Intercepted, Interceptor, Next, Outcome, Payload, from_fn};
 use verbwire::{Executed, Limited, LoadLimits, Origin, Server};
+use verbwire_tests::backends::Place;
 use verbwire_tests::bridge::{self, Client, TonicDesk};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::fixture::{Fixture, LONG, Serving, short};
+use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::second_client::SecondClient;
 use verbwire_tests::proto::conformance::second_server::SecondServer;
 use verbwire_tests::proto::conformance::step::Act;
-use verbwire_tests::proto::conformance::{Blob, FailRequest, Nothing, Ticket};
+use verbwire_tests::proto::conformance::{
+    Blob, DigestReply, FailRequest, Nothing, ProduceRequest, Ticket,
+};
 use verbwire_tests::proto::context::MirrorRequest;
 use verbwire_tests::service::Desk;
 use verbwire_tests::streams::{fed, items};
 use verbwire_tests::tonic_proto::conformance::conformance_client::ConformanceClient as TonicClient;
 use verbwire_tests::tonic_proto::conformance::conformance_server::ConformanceServer;
-use verbwire_tonic::AddTonic;
+use verbwire_tonic::{AddTonic, Attachment, Detach};
 
 use crate::interceptors::channel;
 use crate::streams::{scan, step, take};
@@ -44,6 +48,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(interceptors_of_tonics_stand_on_both_sides),
     case!(handlers_of_tonics_find_what_native_interceptors_know),
     case!(native_and_tonics_services_share_a_server).over_a_connection(),
+    case!(an_attachment_of_tonics_is_a_field_to_native_peers),
 ];
 
 /// tonic's client of its own service.
@@ -344,4 +349,81 @@ async fn native_and_tonics_services_share_a_server(fixture: Fixture) {
     held.await.expect("no panic").expect("gate");
     let steps = items([take("abc")]);
     assert_eq!(client.collect(steps).await.expect("there is room").get_ref().len, 3);
+}
+
+/// Takes and gives payloads beside its messages.
+#[derive(Clone)]
+struct Attaching;
+
+#[tonic::async_trait]
+impl verbwire_tests::tonic_proto::conformance::conformance_server::Conformance for Attaching {
+    async fn digest(&self, request: Request<Blob>) -> Result<tonic::Response<DigestReply>, Status> {
+        assert!(request.get_ref().payload.is_empty(), "it goes beside the message");
+        let payload = request.extensions().get::<Attachment>().map(Attachment::bytes);
+        Ok(tonic::Response::new(match payload {
+            Some(payload) => DigestReply {
+                len: payload.len() as u64,
+                checksum: pattern::checksum(payload),
+                address: payload.as_ptr().addr() as u64,
+                messages: 1,
+            },
+            None => DigestReply::default(),
+        }))
+    }
+
+    async fn produce(
+        &self,
+        request: Request<ProduceRequest>,
+    ) -> Result<tonic::Response<Blob>, Status> {
+        let ProduceRequest { len, seed } = *request.get_ref();
+        let payload = pattern::payload(usize::try_from(len).expect("short"), seed);
+        let mut response = tonic::Response::new(Blob::default());
+        response.extensions_mut().insert(Attachment::new(1, payload));
+        Ok(response)
+    }
+}
+
+/// A client of tonic's with attachments.
+async fn assert_attaches(client: &mut Client, is_in_this_memory: bool) {
+    for len in [0, 10, 300_000] {
+        let payload = pattern::payload(len, 1);
+        let mut request = Request::new(Blob::default());
+        request.extensions_mut().insert(Attachment::new(1, payload.clone()));
+        let digest = client.digest(request).await.expect("digest").into_inner();
+        assert_eq!((digest.len, digest.checksum), (len as u64, pattern::checksum(&payload)));
+        if is_in_this_memory && len > 4096 {
+            assert_eq!(digest.address, payload.as_ptr().addr() as u64, "it was copied");
+        }
+        let mut request = Request::new(ProduceRequest { len: len as u64, seed: 2 });
+        request.extensions_mut().insert(Detach(1));
+        let reply = client.produce(request).await.expect("produce");
+        assert!(reply.get_ref().payload.is_empty());
+        let found = reply.extensions().get::<Attachment>().map(Attachment::bytes);
+        // proto3 leaves an empty field out.
+        assert!(found.cloned().unwrap_or_default() == pattern::payload(len, 2));
+    }
+    // Without an attachment it is a message like others.
+    assert_eq!(client.digest(Blob::default()).await.expect("digest").get_ref().len, 0);
+    let reply = client.produce(ProduceRequest { len: 10, seed: 3 }).await.expect("produce");
+    assert_eq!(reply.get_ref().payload, pattern::payload(10, 3));
+}
+
+async fn an_attachment_of_tonics_is_a_field_to_native_peers(fixture: Fixture) {
+    let is_in_this_memory = matches!(fixture.backend().place, Place::InProcess | Place::Mem);
+    let (mut client, _pair) = pair(&fixture).await;
+    assert_attaches(&mut client, is_in_this_memory).await;
+    let mut requests = Request::new(items([take("a"), take("b")]));
+    requests.extensions_mut().insert(Attachment::new(1, "x"));
+    let status = client.collect(requests).await.expect_err("a stream has none");
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    // From a service of tonic's, to its client and to a native one.
+    let bridge = verbwire_tonic::Bridge::new(ConformanceServer::new(Attaching));
+    let channel = channel(&fixture, bridge.detach("Digest", 1).into_service()).await;
+    assert_attaches(&mut bridge::client(&channel), is_in_this_memory).await;
+    let native = ConformanceClient::new(channel);
+    let payload = pattern::payload(300_000, 1);
+    let digest = native.digest(Blob { payload: payload.clone() }).await.expect("digest");
+    assert_eq!(digest.get_ref().checksum, pattern::checksum(&payload));
+    let reply = native.produce(ProduceRequest { len: 300_000, seed: 2 }).await.expect("produce");
+    assert!(reply.get_ref().payload == pattern::payload(300_000, 2));
 }
