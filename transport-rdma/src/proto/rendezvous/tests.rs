@@ -44,7 +44,11 @@ fn names(names: &[Name]) -> Names {
 
 /// An owner that was asked for this body by RTS 0 and has granted region `a`.
 fn granted(bytes: u32) -> (Owner<char>, GrantId) {
-    let mut owner = Owner::new(LIMITS);
+    granted_within(LIMITS, bytes)
+}
+
+fn granted_within(limits: OwnerLimits, bytes: u32) -> (Owner<char>, GrantId) {
+    let mut owner = Owner::new(limits);
     owner.handle_rts(RtsNumber(0), len(bytes), None).expect("the first");
     let grant = owner.grant(RtsNumber(0), 'a', place('a')).expect("it waits");
     assert!(owner.poll_cts().is_some());

@@ -45,6 +45,16 @@ fn an_abort_whose_grant_closes_before_it_is_posted_is_not_sent() {
 }
 
 #[test]
+fn a_revoke_timeout_without_end_gives_a_silent_peer_for_ever() {
+    let start = Instant::now();
+    let (mut owner, _) =
+        granted_within(OwnerLimits { revoke_timeout: Duration::MAX, ..LIMITS }, 100);
+    owner.give_up(RtsNumber(0), start).expect("no cap");
+    assert_eq!((owner.poll_timeout(), owner.quarantined()), (None, 4196));
+    assert_eq!(owner.handle_timeout(start + 1000 * TIMEOUT), Ok(()));
+}
+
+#[test]
 fn the_revoke_timeout_runs_from_the_last_arrival() {
     let start = Instant::now();
     let (mut owner, _) = granted(100);
