@@ -3,6 +3,7 @@
 //! * `handshake`: bytes before and instead of HELLO.
 //! * `frames`: frames that are cut, too long, or do not fit together.
 //! * `calls`: proper frames that say what no caller may say.
+//! * `compression`: messages that say that they are compressed.
 //! * `floods`: streams without end, and peers that take nothing of them.
 //! * `greed`: peers that want too much and give nothing.
 //! * `servers`: the same from the other side.
@@ -12,6 +13,7 @@
 
 mod bad;
 mod calls;
+mod compression;
 mod floods;
 mod frames;
 mod greed;
