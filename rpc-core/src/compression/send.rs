@@ -14,8 +14,9 @@ use crate::wire::Hello;
 /// tables that each encoding adds.
 pub const MIN_COMPRESSED_LEN: usize = 1024;
 
-/// How hard gzip works. 6: what gzip itself and gRPC's libraries do.
-const GZIP_LEVEL: u32 = 6;
+/// How hard gzip works. 1: 6, which gRPC's libraries take, made 28 per cent less of this project's texts in 8 times the time, and
+/// the call's thread does nothing else meanwhile.
+const GZIP_LEVEL: u32 = 1;
 
 /// How hard zstd works. 3: its own default.
 #[cfg(feature = "zstd")]
@@ -26,6 +27,10 @@ const ZSTD_LEVEL: i32 = 3;
 /// A message is sent compressed if the peer takes the encoding, if it has [`MIN_COMPRESSED_LEN`] bytes at least, if it became
 /// smaller by that, and if no large `bytes` field of it is carried by reference, unless
 /// [that](Self::compress_payloads) is asked for. Otherwise it is sent as it is.
+///
+/// The work is done where the message is encoded, in one go: a request in the call of the client method, messages of a stream in the
+/// task that sends them, a reply in the task of its handler. That thread of the runtime does nothing else meanwhile.
+/// Beside a message its compressed form is in memory for a while.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Compression {

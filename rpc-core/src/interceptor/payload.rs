@@ -25,7 +25,8 @@ enum Content {
 }
 
 impl Payload {
-    /// Length in bytes: of the message, or of all replies of a stream. 0 for a stream of requests, which is still to come.
+    /// Length in bytes: of the message, or of all replies of a stream; of what came compressed as it came, see
+    /// [`Body::encoding`]. 0 for a stream of requests, which is still to come.
     pub fn len(&self) -> usize {
         match &self.0 {
             Content::Whole(body) => body.len(),
@@ -44,7 +45,7 @@ impl Payload {
         !matches!(self.0, Content::Whole(_))
     }
 
-    /// The encoded message; `None` of a stream.
+    /// The encoded message, which may have come compressed; `None` of a stream.
     pub fn body(&self) -> Option<&Body> {
         match &self.0 {
             Content::Whole(body) => Some(body),
