@@ -19,7 +19,8 @@ pub mod bulk;
 use proto::echo_client::EchoClient;
 use proto::echo_server::EchoServer;
 
-mod proto {
+/// Messages and stubs of `bench.Echo`.
+pub mod proto {
     verbwire::include_proto!("bench");
 }
 
@@ -38,7 +39,9 @@ pub struct OverRdma;
 #[derive(Debug, Clone)]
 pub struct Client(EchoClient);
 
-struct EchoService;
+/// The service.
+#[derive(Debug)]
+pub struct EchoService;
 
 impl proto::echo_server::Echo for EchoService {
     async fn unary(
