@@ -62,6 +62,10 @@ pub(crate) fn attach(message: &mut Body, attachment: Attachment) -> Result<(), S
             format!("an attachment has the field number {field}, and those are 1 to {MAX_FIELD}");
         return Err(Status::invalid_argument(message).with_executed(Executed::No));
     }
+    if message.encoding()?.is_some() {
+        let message = "an attachment goes beside a message that is not compressed: do not send this one compressed";
+        return Err(Status::invalid_argument(message).with_executed(Executed::No));
+    }
     let mut head = Vec::with_capacity(15);
     put_varint(u64::from(field) << 3 | DELIMITED, &mut head);
     put_varint(bytes.len() as u64, &mut head);
@@ -83,6 +87,7 @@ pub(crate) fn not_in_a_stream() -> Status {
 ///
 /// It is no message.
 pub(crate) fn detach(message: Body, field: u32) -> Result<(Body, Option<Attachment>), Status> {
+    let message = message.decompressed()?;
     let spans = find(message.clone(), field).ok_or_else(|| status_of_bad(message.len(), field))?;
     if spans.is_empty() {
         return Ok((message, None));

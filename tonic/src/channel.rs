@@ -8,11 +8,13 @@ use std::task::{Context, Poll};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use tonic::body::Body;
+use verbwire::compression::{Encoding, Encodings};
 use verbwire::metadata::MetadataMap;
 use verbwire::open::{StreamInput, StreamOutput};
 use verbwire::{Executed, Origin, Request, Response, Status};
 
 use crate::attachment::{self, Attachment, Detach};
+use crate::encoding;
 use crate::incoming::{Incoming, Side, Start};
 use crate::metadata::{self, Reserved};
 use crate::outgoing::Outgoing;
@@ -118,9 +120,13 @@ impl Channel {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
         let attachment = parts.extensions.remove::<Attachment>();
-        let detach = parts.extensions.remove::<Detach>();
+        let wants = Wants {
+            detach: parts.extensions.remove::<Detach>(),
+            encodings: encoding::accepted(&parts.headers),
+        };
+        let named = encoding::named(&parts.headers);
         let request = options(parts).map_err(|status| status.with_executed(Executed::No))?;
-        let body = Incoming::new(body, Side::Request, self.limit);
+        let body = Incoming::new(body, Side::Request, self.limit, named);
         let mut body = Some(body);
         // A request that is there at once goes out whole; that of a stream is polled beside the reply.
         let start = poll_fn(|cx| Poll::Ready(body.take().map(|body| body.start(cx)))).await;
@@ -136,7 +142,7 @@ impl Channel {
             Start::Failed(status) => return Err(status.with_executed(Executed::No)),
         };
         let reply = self.channel.call(path, request.map(|()| input)).await?;
-        response(reply, detach)
+        response(reply, wants)
     }
 }
 
@@ -161,9 +167,29 @@ fn options(parts: Parts) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
+/// How a client wants its reply.
+struct Wants {
+    detach: Option<Detach>,
+    encodings: Encodings,
+}
+
+impl Wants {
+    /// The encoding that the headers of this reply name.
+    fn named(&self, output: &StreamOutput) -> Result<Option<Encoding>, Status> {
+        match output {
+            StreamOutput::Whole(message) => {
+                let came = message.encoding()?;
+                Ok(came.filter(|encoding| self.encodings.contains(*encoding)))
+            }
+            // How its messages are compressed shows when they come.
+            StreamOutput::Stream(_) => Ok(encoding::preferred(self.encodings)),
+        }
+    }
+}
+
 fn response(
     mut reply: Response<StreamOutput>,
-    detach: Option<Detach>,
+    wants: Wants,
 ) -> Result<http::Response<Body>, Status> {
     let trailers = match reply.trailers().is_empty() {
         true => MetadataMap::new(),
@@ -172,7 +198,7 @@ fn response(
     let mut headers = metadata::to_headers(reply.metadata(), Reserved::Refused)
         .map_err(|bad| status::internal(format!("headers of the reply: {bad}")))?;
     headers.insert(CONTENT_TYPE, CONTENT);
-    let (output, attachment) = match (reply.into_inner(), detach) {
+    let (output, attachment) = match (reply.into_inner(), wants.detach) {
         (StreamOutput::Whole(message), Some(Detach(field))) => {
             let (message, attachment) = attachment::detach(message, field)
                 .map_err(|status| status.with_executed(Executed::Yes))?;
@@ -180,7 +206,11 @@ fn response(
         }
         (output, _) => (output, None),
     };
-    let body = Body::new(Outgoing::of_response(output, trailers));
+    let named = wants.named(&output)?;
+    if let Some(encoding) = named {
+        encoding::name(encoding, &mut headers);
+    }
+    let body = Body::new(Outgoing::of_response(output, trailers, named));
     let mut response = http::Response::new(body);
     *response.version_mut() = http::Version::HTTP_2;
     *response.headers_mut() = headers;

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use bytes::{BufMut, Bytes, BytesMut};
 use verbwire::Body;
 
+use crate::encoding::Named;
+
 /// Bytes before a message.
 pub(crate) const PREFIX: usize = 5;
 
@@ -18,6 +20,10 @@ pub(crate) enum BadFrame {
     Flag(u8),
     #[error("a frame is compressed, and the headers name no encoding")]
     Compressed,
+    #[error(
+        "a frame is compressed by {0}, which is not carried; gzip is, and zstd with that feature of verbwire"
+    )]
+    Encoding(String),
     #[error(
         "a frame announces {len} bytes, and the bridge takes {limit}; raise its `max_message_size` if they are meant"
     )]
@@ -42,8 +48,8 @@ impl Cutter {
         }
     }
 
-    /// The next message, once all of it is there.
-    pub(crate) fn cut(&mut self, limit: usize) -> Result<Option<Body>, BadFrame> {
+    /// The next message, once all of it is there; `named` says how those are compressed that are.
+    pub(crate) fn cut(&mut self, limit: usize, named: &Named) -> Result<Option<Body>, BadFrame> {
         if self.len < PREFIX {
             return Ok(None);
         }
@@ -51,11 +57,13 @@ impl Cutter {
         let bytes = self.pieces.iter().flatten();
         prefix.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         let [flag, a, b, c, d] = prefix;
-        match flag {
-            0 => {}
-            1 => return Err(BadFrame::Compressed),
-            other => return Err(BadFrame::Flag(other)),
-        }
+        let encoding = match (flag, named) {
+            (0, _) => None,
+            (1, Named::Known(encoding)) => Some(*encoding),
+            (1, Named::None) => return Err(BadFrame::Compressed),
+            (1, Named::Unknown(name)) => return Err(BadFrame::Encoding(name.clone())),
+            (other, _) => return Err(BadFrame::Flag(other)),
+        };
         let announced = u32::from_be_bytes([a, b, c, d]);
         let len = usize::try_from(announced).unwrap_or(usize::MAX);
         if len > limit {
@@ -65,7 +73,11 @@ impl Cutter {
             return Ok(None);
         }
         self.take(PREFIX);
-        Ok(Some(self.take(len)))
+        let message = self.take(len);
+        Ok(Some(match encoding {
+            Some(encoding) => message.with_encoding(encoding),
+            None => message,
+        }))
     }
 
     /// Nothing more comes.
@@ -94,13 +106,20 @@ impl Cutter {
     }
 }
 
+/// Whether a message is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flag {
+    Plain,
+    Compressed,
+}
+
 /// A message as pieces of a body, with its prefix. `None` if it is longer than a frame can say.
-pub(crate) fn framed(message: &Body) -> Option<VecDeque<Bytes>> {
+pub(crate) fn framed(message: &Body, flag: Flag) -> Option<VecDeque<Bytes>> {
     let len = message.len();
     let announced = u32::try_from(len).ok()?;
     let is_joined = len <= JOINED;
     let mut first = BytesMut::with_capacity(PREFIX + if is_joined { len } else { 0 });
-    first.put_u8(0);
+    first.put_u8(u8::from(flag == Flag::Compressed));
     first.put_u32(announced);
     if is_joined {
         message.segments().for_each(|segment| first.put_slice(segment));
@@ -122,7 +141,7 @@ mod tests {
     fn joined(messages: &[&[u8]]) -> Vec<u8> {
         let framed = messages.iter().map(|message| {
             let body = Body::from(Bytes::copy_from_slice(message));
-            framed(&body).expect("short").into_iter().flatten().collect::<Vec<_>>()
+            framed(&body, Flag::Plain).expect("short").into_iter().flatten().collect::<Vec<_>>()
         });
         framed.flatten().collect()
     }
@@ -135,10 +154,11 @@ mod tests {
         for len in [1, 2, 3, 5, 6, 11, 4999, all.len()] {
             let mut cutter = pieces(&all, len);
             for message in messages {
-                let found = cutter.cut(5000).expect("frames").expect("all of it is there");
+                let found =
+                    cutter.cut(5000, &Named::None).expect("frames").expect("all of it is there");
                 assert_eq!(found.into_bytes(), message);
             }
-            assert!(cutter.cut(5000).expect("nothing wrong").is_none());
+            assert!(cutter.cut(5000, &Named::None).expect("nothing wrong").is_none());
             cutter.check_end().expect("nothing is left");
         }
     }
@@ -147,22 +167,26 @@ mod tests {
     fn a_long_message_is_not_copied() {
         let long = Bytes::from(vec![1; 100_000]);
         let mut cutter = Cutter::default();
-        framed(&long.clone().into()).expect("short").into_iter().for_each(|one| cutter.push(one));
-        let cut = cutter.cut(100_000).expect("a frame").expect("whole");
+        let pieces = framed(&long.clone().into(), Flag::Plain).expect("short");
+        pieces.into_iter().for_each(|one| cutter.push(one));
+        let cut = cutter.cut(100_000, &Named::None).expect("a frame").expect("whole");
         assert_eq!(cut.segments().next().expect("one").as_ptr(), long.as_ptr());
     }
 
     #[test]
     fn a_bad_frame_is_refused_before_its_message_is_there() {
-        let cut = |bytes: &[u8]| pieces(bytes, 2).cut(10);
+        let cut = |bytes: &[u8]| pieces(bytes, 2).cut(10, &Named::None);
         assert_eq!(cut(&[2, 0, 0, 0, 0]).err(), Some(BadFrame::Flag(2)));
         assert_eq!(cut(&[1, 0, 0, 0, 0]).err(), Some(BadFrame::Compressed));
+        let named = Named::Unknown("deflate".to_owned());
+        let unknown = pieces(&[1, 0, 0, 0, 0], 2).cut(10, &named).err();
+        assert_eq!(unknown, Some(BadFrame::Encoding("deflate".to_owned())));
         let too_long = BadFrame::TooLong { len: 11, limit: 10 };
         assert_eq!(cut(&[0, 0, 0, 0, 11]).err(), Some(too_long));
         assert!(cut(&[0, 255, 255, 255, 255]).is_err());
         for had in 1..8 {
             let mut cutter = pieces(&[0, 0, 0, 0, 3, 1, 1][..had.min(7)], 2);
-            assert!(cutter.cut(10).expect("no bad frame").is_none());
+            assert!(cutter.cut(10, &Named::None).expect("no bad frame").is_none());
             assert_eq!(cutter.check_end(), Err(BadFrame::Ended { had: had.min(7) }));
         }
     }

@@ -10,6 +10,7 @@ use verbwire::metadata::MetadataMap;
 use verbwire::open::Messages;
 use verbwire::{Body, Status};
 
+use crate::encoding::Named;
 use crate::frames::{BadFrame, Cutter};
 use crate::{metadata, status};
 
@@ -36,6 +37,7 @@ pub(crate) struct Incoming {
     side: Side,
     /// Longest message.
     limit: usize,
+    named: Named,
     cutter: Cutter,
     /// Read before somebody asked.
     ahead: VecDeque<Result<Body, Status>>,
@@ -54,11 +56,13 @@ pub(crate) enum Start {
 }
 
 impl Incoming {
-    pub(crate) fn new(body: tonic::body::Body, side: Side, limit: usize) -> Self {
+    /// The messages of a body whose headers name an encoding, or none.
+    pub(crate) fn new(body: tonic::body::Body, side: Side, limit: usize, named: Named) -> Self {
         Self {
             body,
             side,
             limit,
+            named,
             cutter: Cutter::default(),
             ahead: VecDeque::new(),
             trailers: MetadataMap::new(),
@@ -96,7 +100,7 @@ impl Incoming {
             return Poll::Ready(None);
         }
         for _ in 0..IN_ONE_GO {
-            match self.cutter.cut(self.limit) {
+            match self.cutter.cut(self.limit, &self.named) {
                 Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
                 Ok(None) => {}
                 Err(bad) => return self.end(Err(self.bad(&bad))),
@@ -147,6 +151,7 @@ impl Incoming {
         let message = format!("the body of a {whose} of tonic: {bad}");
         match bad {
             BadFrame::TooLong { .. } => Status::resource_exhausted(message),
+            BadFrame::Encoding(_) => Status::unimplemented(message),
             _ => Status::internal(message),
         }
     }

@@ -25,6 +25,7 @@
 
 mod attachment;
 mod channel;
+mod encoding;
 mod frames;
 mod incoming;
 mod metadata;

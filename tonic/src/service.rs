@@ -19,6 +19,7 @@ use verbwire::{Builder, Executed, Request, Response, Status};
 
 use crate::attachment::{self, Attachment};
 use crate::channel::CONTENT;
+use crate::encoding;
 use crate::incoming::{Incoming, Side, Start, without_status};
 use crate::metadata::{self, Reserved};
 use crate::outgoing::Outgoing;
@@ -194,10 +195,11 @@ impl<S: TonicService> Bridge<S> {
         if head.status != StatusCode::OK {
             return Err(without_status(head.status));
         }
+        let named = encoding::named(&head.headers);
         let entries = metadata::from_headers(head.headers)
             .map_err(|bad| status::internal(format!("headers of a tonic service: {bad}")))?;
         let side = Side::Response { http: head.status, is_ended };
-        let messages = Incoming::new(Body::new(body), side, self.limit);
+        let messages = Incoming::new(Body::new(body), side, self.limit, named);
         let (mut output, trailers) = begin(form, messages).await?;
         if let Some(attachment) = head.extensions.remove::<Attachment>() {
             match &mut output {
@@ -258,6 +260,7 @@ fn http_request(
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, CONTENT);
     headers.insert(TE, HeaderValue::from_static("trailers"));
+    encoding::accept_all(&mut headers);
     if let Some(deadline) = native.deadline() {
         let left = deadline.saturating_duration_since(Instant::now());
         headers.insert(timeout::GRPC_TIMEOUT, timeout::header(left));

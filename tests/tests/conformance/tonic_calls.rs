@@ -1,15 +1,19 @@
 //! Calls between clients and services that tonic generated: deadlines, ends, back-pressure, interceptors, what is handed on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use tonic::codec::CompressionEncoding;
 use tonic::metadata::BinaryMetadataValue;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Request, Status};
+use verbwire::compression::Encoding;
 use verbwire::interceptor::{Intercepted, Interceptor, Next, Outcome, Payload, from_fn};
-use verbwire::{Executed, Limited, LoadLimits, Origin, Server};
+use verbwire::open::{OpenService, StreamInput, StreamOutput};
+use verbwire::{Body, Executed, Limited, LoadLimits, Server};
 use verbwire_tests::backends::Place;
 use verbwire_tests::bridge::{self, Client, TonicDesk};
 use verbwire_tests::case;
@@ -49,6 +53,8 @@ pub(crate) const CASES: &[Case] = &[
     case!(handlers_of_tonics_find_what_native_interceptors_know),
     case!(native_and_tonics_services_share_a_server).over_a_connection(),
     case!(an_attachment_of_tonics_is_a_field_to_native_peers),
+    case!(what_tonic_compresses_travels_as_it_is),
+    case!(tonic_and_native_peers_read_what_the_other_compresses),
 ];
 
 /// tonic's client of its own service.
@@ -89,8 +95,6 @@ async fn a_deadline_of_tonics_ends_what_never_answers(fixture: Fixture) {
     let status = client.hang(within(Ticket { number: 1 }, short())).await.expect_err("never");
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert!((short()..LONG / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-    let native = verbwire_tonic::native(&status).expect("it ended here");
-    assert_eq!(native.origin(), Origin::Local);
     // The handler ignores it, and is dropped.
     pair.witness.until(|log| log.dropped.contains(&1)).await;
     client.echo(blob("x")).await.expect("the connection lives");
@@ -426,4 +430,85 @@ async fn an_attachment_of_tonics_is_a_field_to_native_peers(fixture: Fixture) {
     assert_eq!(digest.get_ref().checksum, pattern::checksum(&payload));
     let reply = native.produce(ProduceRequest { len: 300_000, seed: 2 }).await.expect("produce");
     assert!(reply.get_ref().payload == pattern::payload(300_000, 2));
+}
+
+/// tonic's client, which sends and takes what is compressed.
+fn compressing(channel: &verbwire::Channel) -> Client {
+    let client = bridge::client(channel).send_compressed(CompressionEncoding::Gzip);
+    client.accept_compressed(CompressionEncoding::Gzip)
+}
+
+/// Zeros, which compress well.
+fn zeros() -> Blob {
+    Blob { payload: vec![0; 100_000].into() }
+}
+
+async fn what_tonic_compresses_travels_as_it_is(fixture: Fixture) {
+    // What comes is sent back as it came, with a look at it.
+    let mirror = |_: Arc<str>, request: verbwire::Request<Body>| async move {
+        let body = request.into_inner();
+        let found = (body.encoding()?, body.len() < 10_000);
+        assert_eq!(found, (Some(Encoding::Gzip), true));
+        Ok(verbwire::Response::new(body))
+    };
+    let channel = channel(&fixture, OpenService::new("conformance.Conformance", mirror)).await;
+    let reply = compressing(&channel).echo(zeros()).await.expect("echo");
+    assert_eq!(reply.metadata().get("grpc-encoding").expect("it is compressed"), "gzip");
+    assert!(reply.into_inner() == zeros());
+    // One that does not accept it gets it as it was before.
+    let mut client = bridge::client(&channel).send_compressed(CompressionEncoding::Gzip);
+    let reply = client.echo(zeros()).await.expect("echo");
+    assert!(reply.metadata().get("grpc-encoding").is_none());
+    assert!(reply.into_inner() == zeros());
+    let mut request = Request::new(zeros());
+    request.extensions_mut().insert(Attachment::new(7, "x"));
+    let status = client.echo(request).await.expect_err("both is too much");
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+}
+
+async fn tonic_and_native_peers_read_what_the_other_compresses(fixture: Fixture) {
+    let desk = Desk::default();
+    let server = ConformanceServer::new(TonicDesk::new(&desk));
+    let server = server.send_compressed(CompressionEncoding::Gzip);
+    let server = server.accept_compressed(CompressionEncoding::Gzip);
+    let channel = channel(&fixture, verbwire_tonic::service(server)).await;
+    let mut body = Body::from(Bytes::from_static(b"\x0a\xa0\x8d\x06"));
+    body.push(zeros().payload);
+    let request = verbwire::Request::new(StreamInput::Whole(body));
+    let reply = channel.call("/conformance.Conformance/Echo", request).await.expect("echo");
+    let body = match reply.into_inner() {
+        StreamOutput::Whole(body) => Some(body),
+        StreamOutput::Stream(_) => None,
+    };
+    let body = body.expect("one reply");
+    assert_eq!(
+        (body.encoding().expect("known"), body.len() < 10_000),
+        (Some(Encoding::Gzip), true)
+    );
+    assert!(
+        ConformanceClient::new(channel.clone()).echo(zeros()).await.expect("echo").get_ref()
+            == &zeros()
+    );
+    for mut client in [compressing(&channel), bridge::client(&channel)] {
+        assert!(client.echo(zeros()).await.expect("echo").get_ref() == &zeros());
+        let steps = items([take(zeros().payload), take("a")]);
+        let mut replies = client.talk(steps).await.expect("talk").into_inner();
+        assert!(next(&mut replies).await == zeros());
+        assert_eq!(next(&mut replies).await.payload, "a");
+        assert!(replies.message().await.expect("no error").is_none());
+    }
+    let (pair, _serving) = match fixture.backend().place {
+        Place::InProcess => return,
+        _ => fixture.pair_with(|builder| builder.send_compressed(Encoding::Gzip)).await,
+    };
+    // A native service compresses, a client of tonic's reads.
+    for mut client in [compressing(pair.client.channel()), bridge::client(pair.client.channel())] {
+        assert!(client.echo(zeros()).await.expect("echo").get_ref() == &zeros());
+        let request = scan(1, 3, &[10_000], Act::Take);
+        let mut replies = client.scan(request).await.expect("scan").into_inner();
+        for _ in 0..3 {
+            assert_eq!(next(&mut replies).await.payload.len(), 10_000);
+        }
+        assert!(replies.message().await.expect("no error").is_none());
+    }
 }
