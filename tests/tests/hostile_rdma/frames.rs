@@ -51,8 +51,8 @@ fn cases() -> Vec<(Vec<u8>, &'static str)> {
             "DATA frame for call 1.1, which has no body to come",
         ),
         (
-            frame(Header { metadata_len: 7101, ..request }, &[0; 7101]),
-            "metadata of 7101 bytes exceeds max_metadata_size of 7100 bytes",
+            frame(Header { metadata_len: 7096, ..request }, &[0; 7096]),
+            "metadata of 7096 bytes exceeds max_metadata_size of 7095 bytes",
         ),
         (
             frame(Header { flags: Flags::BODY_FOLLOWS, body_len: (64 << 20) + 1, ..request }, b""),
