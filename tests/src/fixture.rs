@@ -31,6 +31,11 @@ pub fn short() -> Duration {
     if backends::is_in_lab() { Duration::from_secs(1) } else { Duration::from_millis(150) }
 }
 
+/// As many as that; a fifth of them in the device lab, for the same reason.
+pub fn many(count: u64) -> u64 {
+    if backends::is_in_lab() { count / 5 } else { count }
+}
+
 /// The transport that a case runs over, and a folder of its own.
 #[derive(Debug)]
 pub struct Fixture {

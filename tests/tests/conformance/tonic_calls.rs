@@ -18,7 +18,8 @@ use verbwire_tests::backends::Place;
 use verbwire_tests::bridge::{self, Client, TonicDesk};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, short};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, many, short};
+use verbwire_tests::island::Island;
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::second_client::SecondClient;
@@ -42,6 +43,9 @@ pub(crate) const CASES: &[Case] = &[
     case!(five_hundred_calls_of_tonics_run_at_a_time),
     case!(a_deadline_of_tonics_ends_what_never_answers),
     case!(a_deadline_of_tonics_covers_a_stream_to_its_end),
+    case!(a_deadline_of_tonics_ends_every_call_to_a_silent_server)
+        .over_a_connection()
+        .in_real_time(),
     case!(a_deadline_that_is_no_timeout_fails_its_call_unsent),
     case!(a_call_of_tonics_has_what_is_left_of_its_handlers_deadline).over_a_connection(),
     case!(replies_of_tonics_that_nobody_reads_stop_at_their_window).over_a_connection(),
@@ -75,18 +79,18 @@ fn within<T>(message: T, time: Duration) -> Request<T> {
 }
 
 async fn five_hundred_calls_of_tonics_run_at_a_time(fixture: Fixture) {
-    let (client, pair, _fixture) = both(fixture).await;
-    let mut calls = JoinSet::new();
-    for number in 0..500 {
+    let ((client, pair, _fixture), calls) = (both(fixture).await, many(500));
+    let mut running = JoinSet::new();
+    for number in 0..calls {
         let mut client = client.clone();
-        calls.spawn(async move { client.gate(Ticket { number }).await });
+        running.spawn(async move { client.gate(Ticket { number }).await });
     }
-    pair.witness.until(|log| log.running == 500).await;
-    (0..500).for_each(|number| pair.witness.open(number));
-    while let Some(ended) = calls.join_next().await {
+    pair.witness.until(|log| log.running as u64 == calls).await;
+    (0..calls).for_each(|number| pair.witness.open(number));
+    while let Some(ended) = running.join_next().await {
         ended.expect("no panic").expect("gate");
     }
-    assert_eq!(pair.witness.log().finished.len(), 500);
+    assert_eq!(pair.witness.log().finished.len() as u64, calls);
 }
 
 async fn a_deadline_of_tonics_ends_what_never_answers(fixture: Fixture) {
@@ -116,6 +120,34 @@ async fn a_deadline_of_tonics_covers_a_stream_to_its_end(fixture: Fixture) {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     pair.witness.until(|log| log.dropped.contains(&2)).await;
     timeout(LONG, sender.closed()).await.expect("the stream is dropped");
+}
+
+async fn a_deadline_of_tonics_ends_every_call_to_a_silent_server(fixture: Fixture) {
+    let (island, target) = (Island::new(), fixture.target());
+    let serving = island.run(async move {
+        let server = Server::builder().add_service(bridge::conformance(&Desk::default()));
+        Serving::start(server, &target).await
+    });
+    let mut client = bridge::client(&serving.await.connect().await);
+    client.echo(blob("x")).await.expect("the server runs");
+    island.freeze().await;
+    let begun = Instant::now();
+    let (sender, requests) = fed();
+    let [mut one, mut two, mut three] = [client.clone(), client.clone(), client.clone()];
+    let collect =
+        tokio::spawn(async move { one.collect(within(requests, short())).await.map(drop) });
+    let endless = within(items(std::iter::repeat_with(|| take(vec![0; 1000]))), short());
+    let talk = tokio::spawn(async move { two.talk(endless).await.map(drop) });
+    let gate = within(Ticket { number: 1 }, short());
+    let gate = tokio::spawn(async move { three.gate(gate).await.map(drop) });
+    for call in [collect, talk, gate] {
+        let status = call.await.expect("no panic").expect_err("nobody answers");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert!((short()..LONG / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    }
+    timeout(LONG, sender.closed()).await.expect("the stream is dropped");
+    island.thaw();
+    client.echo(blob("x")).await.expect("the server runs again");
 }
 
 async fn a_deadline_that_is_no_timeout_fails_its_call_unsent(fixture: Fixture) {
@@ -194,7 +226,7 @@ async fn requests_of_tonics_that_nobody_reads_stop_at_their_window(fixture: Fixt
 
 async fn requests_of_tonics_that_break_off_do_not_end_well(fixture: Fixture) {
     let (client, pair, _fixture) = both(fixture).await;
-    for ticket in 0..50 {
+    for ticket in 0..many(50) {
         let (sender, requests) = fed();
         let mut client = client.clone();
         let call = tokio::spawn(async move { client.collect(requests).await });
