@@ -1,7 +1,7 @@
 //! The suite's services as tonic has them: stubs that it generated, and what handlers do that use nothing but tonic.
 //!
 //! What tonic's handlers cannot say, the trailers of a reply that is `Ok`, a service around them says, as in tonic's
-//! own interoperability server: [`trailers`].
+//! own interoperability server: [`Trailers`].
 
 mod trailers;
 

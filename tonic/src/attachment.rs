@@ -169,6 +169,7 @@ fn put_varint(mut value: u64, into: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn body(pieces: &[&[u8]]) -> Body {
         pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()
@@ -219,6 +220,24 @@ mod tests {
         for field in [0, MAX_FIELD + 1] {
             let attached = attach(&mut Body::new(), Attachment::new(field, "x"));
             assert_eq!(attached.expect_err("no number").executed(), Executed::No);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_bytes_come_nothing_panics_and_no_byte_is_made_up(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            cut in 0..200usize,
+            field in 1..40u32,
+        ) {
+            let (first, second) = bytes.split_at(cut.min(bytes.len()));
+            if let Ok((rest, found)) = detach(body(&[first, second]), field) {
+                let cut_out = found.map_or(0, |found| found.bytes().len());
+                prop_assert!(rest.len() + cut_out <= bytes.len());
+                // What is left has the field no more.
+                let (_, again) = detach(rest, field).expect("it is still a message");
+                prop_assert_eq!(again, None);
+            }
         }
     }
 }

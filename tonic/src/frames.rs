@@ -131,6 +131,7 @@ pub(crate) fn framed(message: &Body, flag: Flag) -> Option<VecDeque<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn pieces(all: &[u8], len: usize) -> Cutter {
         let mut cutter = Cutter::default();
@@ -188,6 +189,23 @@ mod tests {
             let mut cutter = pieces(&[0, 0, 0, 0, 3, 1, 1][..had.min(7)], 2);
             assert!(cutter.cut(10, &Named::None).expect("no bad frame").is_none());
             assert_eq!(cutter.check_end(), Err(BadFrame::Ended { had: had.min(7) }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_bytes_come_nothing_panics_and_no_message_is_longer_than_its_limit(
+            bytes in prop::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..100),
+            piece in 1..20usize,
+            limit in 0..300usize,
+        ) {
+            let mut cutter = pieces(&bytes, piece);
+            let mut came = 0;
+            while let Ok(Some(message)) = cutter.cut(limit, &Named::None) {
+                prop_assert!(message.len() <= limit);
+                came += PREFIX + message.len();
+            }
+            prop_assert!(came <= bytes.len());
         }
     }
 }

@@ -29,6 +29,9 @@ pub(crate) enum Reserved {
     LeftOut,
 }
 
+/// Most entries that become headers: a map of headers panics beyond some 24,000 of them, and peers say how many there are.
+const MOST: usize = 8192;
+
 /// Metadata that cannot be headers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotHeaders {
@@ -36,7 +39,7 @@ pub(crate) enum NotHeaders {
         "metadata key \"{0}\" is HTTP's own on the other side of a bridge to tonic: choose another"
     )]
     Reserved(HeaderName),
-    #[error("{0} entries of metadata are more than headers of HTTP can be: send fewer")]
+    #[error("{0} entries of metadata are more than the {MOST} that become headers: send fewer")]
     TooMany(usize),
 }
 
@@ -65,6 +68,9 @@ pub(crate) fn append(
     reserved: Reserved,
     headers: &mut HeaderMap,
 ) -> Result<(), NotHeaders> {
+    if metadata.len() > MOST {
+        return Err(NotHeaders::TooMany(metadata.len()));
+    }
     for entry in metadata.iter() {
         let name = HeaderName::from_bytes(entry.key().as_bytes())
             .expect("names of metadata are made of letters that names of headers have");
@@ -74,8 +80,7 @@ pub(crate) fn append(
                 Reserved::LeftOut => continue,
             }
         }
-        let appended = headers.try_append(name, value_of(entry));
-        appended.map_err(|_full| NotHeaders::TooMany(metadata.len()))?;
+        headers.append(name, value_of(entry));
     }
     Ok(())
 }
@@ -152,4 +157,36 @@ pub(crate) fn decode(name: &'static str, value: &HeaderValue) -> Option<Bytes> {
     let mut headers = HeaderMap::new();
     headers.insert(name, value.clone());
     theirs::MetadataMap::from_headers(headers).get_bin(name)?.to_bytes().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_entries_as_a_peer_can_say_are_refused_and_no_panic() {
+        let many = |count: usize| {
+            let mut metadata = MetadataMap::new();
+            for number in 0..count {
+                let key = format!("k{number}");
+                metadata.append(key.as_str(), number.into()).expect("a name");
+            }
+            metadata
+        };
+        let headers = to_headers(&many(MOST), Reserved::Refused).expect("so many are taken");
+        assert_eq!(headers.len(), MOST);
+        let refused = to_headers(&many(40_000), Reserved::Refused).expect_err("too many");
+        assert_eq!(refused, NotHeaders::TooMany(40_000));
+    }
+
+    #[test]
+    fn names_that_are_https_own_are_refused_or_left_out() {
+        for name in ["te", "content-type"] {
+            let mut metadata = MetadataMap::new();
+            metadata.append(name, MetadataValue::from_static("x")).expect("a native name");
+            let refused = to_headers(&metadata, Reserved::Refused).expect_err("HTTP's");
+            assert!(refused.to_string().contains(name), "{refused}");
+            assert!(to_headers(&metadata, Reserved::LeftOut).expect("left out").is_empty());
+        }
+    }
 }

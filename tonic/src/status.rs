@@ -12,7 +12,7 @@ use crate::metadata::{self, Reserved};
 ///
 /// Who ended the call and whether its handler ran is nothing that tonic has words for: it stays in the native status, which is
 /// the [`source`](Error::source) of the other, for [`native`] to find. Entries with the names of HTTP's own headers (`te` and
-/// `content-type`) are left out.
+/// `content-type`) are left out, and all of them where there are more than 8192.
 pub fn to_tonic(status: Status) -> tonic::Status {
     let code = tonic::Code::from(i32::from(status.code() as u8));
     let headers = metadata::to_headers(status.metadata(), Reserved::LeftOut).unwrap_or_default();
@@ -78,4 +78,28 @@ pub(crate) fn in_headers(headers: &HeaderMap) -> Result<Option<tonic::Status>, S
 /// What is wrong with an answer of a tonic service, whose handler ran.
 pub(crate) fn internal(message: impl Into<String>) -> Status {
     Status::internal(message).with_executed(Executed::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbwire::Origin;
+
+    #[test]
+    fn a_status_comes_back_as_it_was_and_says_what_tonic_has_no_words_for() {
+        for code in verbwire::Code::ALL {
+            let status = Status::new(code, "as \u{20ac}told")
+                .with_details(&b"\0\xff"[..])
+                .with_origin(Origin::Transport)
+                .with_executed(Executed::No);
+            let theirs = to_tonic(status);
+            assert_eq!(i32::from(theirs.code()), i32::from(code as u8));
+            let kept = native(&theirs).expect("it was made of one");
+            assert_eq!((kept.origin(), kept.executed()), (Origin::Transport, Executed::No));
+            let back = from_tonic(theirs);
+            assert_eq!((back.code(), back.message()), (code, "as \u{20ac}told"));
+            assert_eq!(&back.details()[..], b"\0\xff");
+        }
+        assert!(native(&tonic::Status::not_found("tonic's own")).is_none());
+    }
 }
