@@ -100,7 +100,7 @@ impl Doomed {
         let started = island.run(async move {
             match part {
                 Part::Server => {
-                    let serving = Serving::start(offering(&Desk::default()), &target).await;
+                    let serving = Serving::start(server(), &target).await;
                     serving.target().to_owned()
                 }
                 Part::Client => {
@@ -139,7 +139,7 @@ pub async fn play(part: Part, target: &str) -> Result<(), Error> {
     });
     match part {
         Part::Server => {
-            let bound = offering(&Desk::default()).bind(&[target]).await?;
+            let bound = server().bind(&[target]).await?;
             println!("{}", bound.local_targets()[0]);
             bound.serve().await
         }
@@ -149,6 +149,11 @@ pub async fn play(part: Part, target: &str) -> Result<(), Error> {
             pending().await
         }
     }
+}
+
+/// The suite's services, and the health of the server, which serves.
+fn server() -> verbwire::Builder {
+    offering(&Desk::default()).add_service(verbwire_health::health_reporter().1)
 }
 
 fn patient<T>(message: T) -> Request<T> {

@@ -6,13 +6,14 @@ use std::fs;
 use std::path::Path;
 
 /// The folders in which tests are.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "rpc-core",
     "rpc-codegen",
     "transport-tcp",
     "transport-rdma",
     "tower",
     "tonic",
+    "health",
     "verbwire",
     "tests",
 ];

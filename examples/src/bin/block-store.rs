@@ -20,8 +20,10 @@ use blockstore::{
 use bytes::Bytes;
 use tokio_stream::iter;
 use verbwire::{
-    Code, Executed, Landing, LongRequest, Request, Response, Server, Status, Streaming,
+    Code, Executed, Landing, LongRequest, NamedService, Request, Response, Server, Status,
+    Streaming,
 };
+use verbwire_health::Watcher;
 
 mod blockstore {
     verbwire::include_proto!("blockstore");
@@ -118,7 +120,10 @@ async fn main() -> ExitCode {
 
 async fn run(target: &str) -> Result<(), Box<dyn Error>> {
     let blocks = Arc::new(Blocks::default());
+    let (reporter, health) = verbwire_health::health_reporter();
+    reporter.set_serving::<BlockStoreServer<Blocks>>();
     let bound = Server::builder()
+        .add_service(health)
         .add_service(BlockStoreServer::from_arc(Arc::clone(&blocks)))
         .add_service(BlockStreamsServer::from_arc(blocks))
         // A MiB of payload and the few bytes around it.
@@ -132,11 +137,29 @@ async fn run(target: &str) -> Result<(), Box<dyn Error>> {
     let server = tokio::spawn(bound.serve());
 
     let store = BlockStoreClient::new(verbwire::connect(&target).await?);
+    wait_until_it_serves(target).await?;
     write_and_read(&store).await?;
     read_missing(&store).await;
     write_and_scan(&BlockStreamsClient::new(store.channel().clone())).await?;
     server.abort();
     Ok(())
+}
+
+/// Watches the health of the store until it serves. A program that chooses among stores would go on watching.
+async fn wait_until_it_serves(target: String) -> Result<(), Status> {
+    let name = BlockStoreServer::<Blocks>::NAME;
+    let connect = move || {
+        let target = target.clone();
+        async move { verbwire::connect(&target).await }
+    };
+    let mut store = Watcher::new(name, connect);
+    loop {
+        let state = store.next().await?;
+        println!("{name}: {state}");
+        if state.is_serving() {
+            return Ok(());
+        }
+    }
 }
 
 /// Fills a block in memory that the transport sends as it is, writes it and reads it back.

@@ -6,6 +6,7 @@ mod compression;
 mod concurrency;
 mod deadlines;
 mod drops;
+mod health;
 mod inheritance;
 mod interceptors;
 mod interop;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         tonic_client::BOTH,
         tonic_calls::CASES,
         open::CASES,
+        health::CASES,
     ];
     verbwire_tests::runner::main(&cases.concat())
 }
