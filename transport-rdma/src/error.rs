@@ -84,9 +84,9 @@ pub(crate) fn local(doing: &str, error: NicError) -> Error {
 /// The end of a connection by the peer or the device, while `bodies` were to come.
 pub(crate) fn disconnected(cause: Error, bodies: usize) -> Error {
     let within = match bodies {
-        0 => String::new(),
-        1 => " within a body".to_owned(),
-        count => format!(" within {count} bodies"),
+        0 => return cause,
+        1 => "within a body".to_owned(),
+        count => format!("within {count} bodies"),
     };
-    Error::with_source(ErrorKind::Lost, format!("the connection ended{within}"), cause)
+    Error::with_source(ErrorKind::Lost, within, cause)
 }
