@@ -47,22 +47,24 @@
 //! # Retries
 //!
 //! A policy of tower's `Retry` asks [`TowerRequest::may_repeat`] whether a call that failed may be made again; whether
-//! that is worth while it knows best itself. A request with a slot of a [`Session`](verbwire_core::client::Session) may also be
-//! made again when nobody knows whether its handler ran: the server runs it once. Its copies have the same slot.
+//! that is worth while it knows best itself. A server that had too much to do says how long to wait. A request with a slot of
+//! a [`Session`](verbwire_core::client::Session) may also be made again when nobody knows whether its handler ran: the server
+//! runs it once. Its copies have the same slot.
 //!
 //! ```
-//! use std::future::{Ready, ready};
+//! # use verbwire_core as verbwire;
 //! use tower::retry::Policy;
-//! use verbwire_core::interceptor::Payload;
-//! use verbwire_core::{Code, Response, Status};
+//! use verbwire::error_details::RetryInfo;
+//! use verbwire::interceptor::Payload;
+//! use verbwire::{Code, Response, Status};
 //! use verbwire_tower::TowerRequest;
 //!
-//! /// At most this many more tries while the server cannot be reached.
+//! /// At most this many more tries, each after the time that the server asks for.
 //! #[derive(Clone)]
-//! struct Again(u32);
+//! struct WhenThereIsRoom(u32);
 //!
-//! impl Policy<TowerRequest, Response<Payload>, Status> for Again {
-//!     type Future = Ready<()>;
+//! impl Policy<TowerRequest, Response<Payload>, Status> for WhenThereIsRoom {
+//!     type Future = tokio::time::Sleep;
 //!
 //!     fn retry(
 //!         &mut self,
@@ -70,17 +72,21 @@
 //!         outcome: &mut Result<Response<Payload>, Status>,
 //!     ) -> Option<Self::Future> {
 //!         let status = outcome.as_ref().err()?;
-//!         let is_worth_it = status.code() == Code::Unavailable && request.may_repeat(status);
-//!         self.0 = self.0.checked_sub(is_worth_it.then_some(1)?)?;
-//!         Some(ready(()))
+//!         let was_turned_away = status.code() == Code::ResourceExhausted && request.may_repeat(status);
+//!         self.0 = self.0.checked_sub(was_turned_away.then_some(1)?)?;
+//!         let details = status.error_details().ok()?;
+//!         details.retry_info().and_then(RetryInfo::delay).map(tokio::time::sleep)
 //!     }
 //!
 //!     fn clone_request(&mut self, request: &TowerRequest) -> Option<TowerRequest> {
 //!         request.copy()
 //!     }
 //! }
-//! # let _layers = tower::ServiceBuilder::new().retry(Again(3));
+//! # let _layers = tower::ServiceBuilder::new().retry(WhenThereIsRoom(3));
 //! ```
+//!
+//! No layer mends a lost connection: the channel below it stays lost, and each further try fails at once. Connect again and
+//! make the call on the new channel; `may_repeat` says for which calls that is safe.
 //!
 //! # What it does not do
 //!
