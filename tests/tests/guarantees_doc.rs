@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// The folders in which tests are.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "rpc-core",
     "rpc-codegen",
     "transport-tcp",
@@ -14,6 +14,7 @@ const FOLDERS: [&str; 9] = [
     "tower",
     "tonic",
     "health",
+    "reflection",
     "verbwire",
     "tests",
 ];

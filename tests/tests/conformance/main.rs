@@ -16,6 +16,7 @@ mod open;
 mod overload;
 mod panics;
 mod peer_loss;
+mod reflection;
 mod runtimes;
 mod sessions;
 mod shutdown;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         tonic_calls::CASES,
         open::CASES,
         health::CASES,
+        reflection::CASES,
     ];
     verbwire_tests::runner::main(&cases.concat())
 }
