@@ -84,7 +84,8 @@ pub(crate) fn local(doing: &str, error: NicError) -> Error {
 /// The end of a connection by the peer or the device, while `bodies` were to come.
 pub(crate) fn disconnected(cause: Error, bodies: usize) -> Error {
     let within = match bodies {
-        0 => return cause,
+        0 if cause.kind() == ErrorKind::Lost => return cause,
+        0 => "the connection ended".to_owned(),
         1 => "within a body".to_owned(),
         count => format!("within {count} bodies"),
     };
