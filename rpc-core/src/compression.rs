@@ -2,7 +2,7 @@
 //!
 //! * [`Encoding`]: a way to compress; [`Encodings`]: those that a side takes, as its HELLO says.
 //! * [`Compression`]: what a side does with what it sends. Nothing, unless it is asked to.
-//! * [`Coded`]: what a [`Body`](crate::Body) knows that is compressed.
+//! * `Coded`: what a [`Body`](crate::Body) knows that is compressed.
 //!
 //! A message is compressed as a whole, by who sends it, in the task that encodes it; and decompressed by who decodes it,
 //! in that task, up to a limit. In between its bytes are carried as they are. Both are work of the processor without an
