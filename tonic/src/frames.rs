@@ -24,9 +24,7 @@ pub(crate) enum BadFrame {
         "a frame is compressed by {0}, which is not carried; gzip is, and zstd with that feature of verbwire"
     )]
     Encoding(String),
-    #[error(
-        "a frame announces {len} bytes, and the bridge takes {limit}; raise its `max_message_size` if they are meant"
-    )]
+    #[error("a frame announces {len} bytes, and the bridge takes {limit}")]
     TooLong { len: usize, limit: usize },
     #[error("the body ended inside a frame, after {had} of its bytes")]
     Ended { had: usize },

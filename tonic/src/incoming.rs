@@ -144,13 +144,15 @@ impl Incoming {
     }
 
     fn bad(&self, bad: &BadFrame) -> Status {
-        let whose = match self.side {
-            Side::Request => "request",
-            Side::Response { .. } => "response",
+        let (whose, bridge) = match self.side {
+            Side::Request => ("request", "Channel"),
+            Side::Response { .. } => ("response", "Bridge"),
         };
         let message = format!("the body of a {whose} of tonic: {bad}");
         match bad {
-            BadFrame::TooLong { .. } => Status::resource_exhausted(message),
+            BadFrame::TooLong { .. } => Status::resource_exhausted(format!(
+                "{message}; raise verbwire_tonic::{bridge}::max_message_size if they are meant"
+            )),
             BadFrame::Encoding(_) => Status::unimplemented(message),
             _ => Status::internal(message),
         }

@@ -44,7 +44,7 @@ pub struct Traffic(Arc<Progress>);
 pub struct Count {
     /// How many.
     pub messages: u64,
-    /// What they have together, encoded.
+    /// What they have together, encoded: those that this side sends before they are compressed, those that it receives as they came.
     pub bytes: u64,
 }
 
