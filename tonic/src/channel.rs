@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use tonic::body::Body;
-use verbwire::compression::{Encoding, Encodings};
 use verbwire::metadata::MetadataMap;
 use verbwire::open::{StreamInput, StreamOutput};
 use verbwire::{Executed, Origin, Request, Response, Status};
@@ -120,10 +119,7 @@ impl Channel {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
         let attachment = parts.extensions.remove::<Attachment>();
-        let wants = Wants {
-            detach: parts.extensions.remove::<Detach>(),
-            encodings: encoding::accepted(&parts.headers),
-        };
+        let detach = parts.extensions.remove::<Detach>();
         let named = encoding::named(&parts.headers);
         let request = options(parts).map_err(|status| status.with_executed(Executed::No))?;
         let body = Incoming::new(body, Side::Request, self.limit, named);
@@ -142,7 +138,7 @@ impl Channel {
             Start::Failed(status) => return Err(status.with_executed(Executed::No)),
         };
         let reply = self.channel.call(path, request.map(|()| input)).await?;
-        response(reply, wants)
+        response(reply, detach)
     }
 }
 
@@ -167,29 +163,9 @@ fn options(parts: Parts) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
-/// How a client wants its reply.
-struct Wants {
-    detach: Option<Detach>,
-    encodings: Encodings,
-}
-
-impl Wants {
-    /// The encoding that the headers of this reply name.
-    fn named(&self, output: &StreamOutput) -> Result<Option<Encoding>, Status> {
-        match output {
-            StreamOutput::Whole(message) => {
-                let came = message.encoding()?;
-                Ok(came.filter(|encoding| self.encodings.contains(*encoding)))
-            }
-            // How its messages are compressed shows when they come.
-            StreamOutput::Stream(_) => Ok(encoding::preferred(self.encodings)),
-        }
-    }
-}
-
 fn response(
     mut reply: Response<StreamOutput>,
-    wants: Wants,
+    detach: Option<Detach>,
 ) -> Result<http::Response<Body>, Status> {
     let trailers = match reply.trailers().is_empty() {
         true => MetadataMap::new(),
@@ -198,7 +174,7 @@ fn response(
     let mut headers = metadata::to_headers(reply.metadata(), Reserved::Refused)
         .map_err(|bad| status::internal(format!("headers of the reply: {bad}")))?;
     headers.insert(CONTENT_TYPE, CONTENT);
-    let (output, attachment) = match (reply.into_inner(), wants.detach) {
+    let (output, attachment) = match (reply.into_inner(), detach) {
         (StreamOutput::Whole(message), Some(Detach(field))) => {
             let (message, attachment) = attachment::detach(message, field)
                 .map_err(|status| status.with_executed(Executed::Yes))?;
@@ -206,11 +182,7 @@ fn response(
         }
         (output, _) => (output, None),
     };
-    let named = wants.named(&output)?;
-    if let Some(encoding) = named {
-        encoding::name(encoding, &mut headers);
-    }
-    let body = Body::new(Outgoing::of_response(output, trailers, named));
+    let body = Body::new(Outgoing::of_response(output, trailers));
     let mut response = http::Response::new(body);
     *response.version_mut() = http::Version::HTTP_2;
     *response.headers_mut() = headers;

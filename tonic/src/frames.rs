@@ -104,20 +104,13 @@ impl Cutter {
     }
 }
 
-/// Whether a message is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flag {
-    Plain,
-    Compressed,
-}
-
-/// A message as pieces of a body, with its prefix. `None` if it is longer than a frame can say.
-pub(crate) fn framed(message: &Body, flag: Flag) -> Option<VecDeque<Bytes>> {
+/// A message that is not compressed as pieces of a body, with its prefix. `None` if it is longer than a frame can say.
+pub(crate) fn framed(message: &Body) -> Option<VecDeque<Bytes>> {
     let len = message.len();
     let announced = u32::try_from(len).ok()?;
     let is_joined = len <= JOINED;
     let mut first = BytesMut::with_capacity(PREFIX + if is_joined { len } else { 0 });
-    first.put_u8(u8::from(flag == Flag::Compressed));
+    first.put_u8(0);
     first.put_u32(announced);
     if is_joined {
         message.segments().for_each(|segment| first.put_slice(segment));
@@ -140,7 +133,7 @@ mod tests {
     fn joined(messages: &[&[u8]]) -> Vec<u8> {
         let framed = messages.iter().map(|message| {
             let body = Body::from(Bytes::copy_from_slice(message));
-            framed(&body, Flag::Plain).expect("short").into_iter().flatten().collect::<Vec<_>>()
+            framed(&body).expect("short").into_iter().flatten().collect::<Vec<_>>()
         });
         framed.flatten().collect()
     }
@@ -166,7 +159,7 @@ mod tests {
     fn a_long_message_is_not_copied() {
         let long = Bytes::from(vec![1; 100_000]);
         let mut cutter = Cutter::default();
-        let pieces = framed(&long.clone().into(), Flag::Plain).expect("short");
+        let pieces = framed(&long.clone().into()).expect("short");
         pieces.into_iter().for_each(|one| cutter.push(one));
         let cut = cutter.cut(100_000, &Named::None).expect("a frame").expect("whole");
         assert_eq!(cut.segments().next().expect("one").as_ptr(), long.as_ptr());

@@ -8,12 +8,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Frame;
-use verbwire::compression::Encoding;
 use verbwire::metadata::MetadataMap;
 use verbwire::open::{Messages, StreamInput, StreamOutput};
 use verbwire::{Body, Code, Origin, Status};
 
-use crate::frames::Flag;
 use crate::metadata::Reserved;
 use crate::{frames, metadata, status};
 
@@ -23,8 +21,6 @@ pub(crate) struct Outgoing {
     /// What is left of the message that was begun.
     pieces: VecDeque<Bytes>,
     ends: Ends,
-    /// What is handed on as it is when it comes compressed so.
-    named: Option<Encoding>,
 }
 
 enum Source {
@@ -51,34 +47,22 @@ impl Outgoing {
             StreamInput::Stream(messages) => Source::Stream(messages),
         };
         let ends = Ends::Plain { _held: held };
-        Self { source, pieces: VecDeque::new(), ends, named: None }
+        Self { source, pieces: VecDeque::new(), ends }
     }
 
-    /// The body of a response, whose headers name this encoding; a stream brings its own trailers.
-    pub(crate) fn of_response(
-        output: StreamOutput,
-        trailers: MetadataMap,
-        named: Option<Encoding>,
-    ) -> Self {
+    /// The body of a response; a stream brings its own trailers.
+    pub(crate) fn of_response(output: StreamOutput, trailers: MetadataMap) -> Self {
         let source = match output {
             StreamOutput::Whole(body) => Source::Whole(body, trailers),
             StreamOutput::Stream(messages) => Source::Stream(messages),
         };
-        Self { source, pieces: VecDeque::new(), ends: Ends::WithStatus, named }
+        Self { source, pieces: VecDeque::new(), ends: Ends::WithStatus }
     }
 
     fn begin(&mut self, message: Body) -> Result<(), tonic::Status> {
-        let came = message.encoding().map_err(status::to_tonic)?;
-        let flag = match came {
-            Some(_) if came == self.named => Flag::Compressed,
-            _ => Flag::Plain,
-        };
-        let message = match flag {
-            Flag::Compressed => message,
-            Flag::Plain => message.decompressed().map_err(status::to_tonic)?,
-        };
+        let message = message.decompressed().map_err(status::to_tonic)?;
         let len = message.len();
-        self.pieces = frames::framed(&message, flag).ok_or_else(|| {
+        self.pieces = frames::framed(&message).ok_or_else(|| {
             tonic::Status::resource_exhausted(format!(
                 "a message of {len} bytes is longer than a frame of gRPC, which has 4 GiB at most"
             ))

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tonic::codec::CompressionEncoding;
+use tonic::codegen::BoxStream;
 use tonic::metadata::BinaryMetadataValue;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Request, Status};
@@ -18,7 +19,7 @@ use verbwire_tests::backends::Place;
 use verbwire_tests::bridge::{self, Client, TonicDesk};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, many, short};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, many, offering, short};
 use verbwire_tests::island::Island;
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
@@ -26,7 +27,7 @@ use verbwire_tests::proto::conformance::second_client::SecondClient;
 use verbwire_tests::proto::conformance::second_server::SecondServer;
 use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{
-    Blob, DigestReply, FailRequest, Nothing, ProduceRequest, Ticket,
+    Blob, DigestReply, FailRequest, Nothing, ProduceRequest, ScanRequest, Ticket,
 };
 use verbwire_tests::proto::context::MirrorRequest;
 use verbwire_tests::service::Desk;
@@ -59,6 +60,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(an_attachment_of_tonics_is_a_field_to_native_peers),
     case!(what_tonic_compresses_travels_as_it_is),
     case!(tonic_and_native_peers_read_what_the_other_compresses),
+    case!(a_gateway_of_tonics_hands_its_requests_on).over_a_connection(),
 ];
 
 /// tonic's client of its own service.
@@ -484,11 +486,11 @@ async fn what_tonic_compresses_travels_as_it_is(fixture: Fixture) {
         Ok(verbwire::Response::new(body))
     };
     let channel = channel(&fixture, OpenService::new("conformance.Conformance", mirror)).await;
-    let reply = compressing(&channel).echo(zeros()).await.expect("echo");
-    assert_eq!(reply.metadata().get("grpc-encoding").expect("it is compressed"), "gzip");
-    assert!(reply.into_inner() == zeros());
-    // One that does not accept it gets it as it was before.
+    // Whether a client accepts it so or not, it gets it as it was before.
     let mut client = bridge::client(&channel).send_compressed(CompressionEncoding::Gzip);
+    let reply = client.echo(zeros()).await.expect("echo");
+    assert!(reply.into_inner() == zeros());
+    let mut client = compressing(&channel);
     let reply = client.echo(zeros()).await.expect("echo");
     assert!(reply.metadata().get("grpc-encoding").is_none());
     assert!(reply.into_inner() == zeros());
@@ -542,5 +544,48 @@ async fn tonic_and_native_peers_read_what_the_other_compresses(fixture: Fixture)
             assert_eq!(next(&mut replies).await.payload.len(), 10_000);
         }
         assert!(replies.message().await.expect("no error").is_none());
+    }
+}
+
+/// A service of tonic's that hands its requests on as they are, with their metadata and extensions.
+#[derive(Clone)]
+struct Gateway(Client);
+
+#[tonic::async_trait]
+impl verbwire_tests::tonic_proto::conformance::conformance_server::Conformance for Gateway {
+    async fn echo(&self, request: Request<Blob>) -> Result<tonic::Response<Blob>, Status> {
+        self.0.clone().echo(request).await
+    }
+
+    async fn scan(
+        &self,
+        request: Request<ScanRequest>,
+    ) -> Result<tonic::Response<BoxStream<Blob>>, Status> {
+        let replies = self.0.clone().scan(request).await?;
+        Ok(replies.map(|replies| Box::pin(replies) as BoxStream<Blob>))
+    }
+}
+
+async fn a_gateway_of_tonics_hands_its_requests_on(fixture: Fixture) {
+    for backend in [
+        offering(&Desk::default()),
+        offering(&Desk::default()).send_compressed(Encoding::Gzip),
+        Server::builder().add_service(bridge::conformance(&Desk::default())),
+    ] {
+        let backend = Serving::start(backend, &fixture.target()).await;
+        let gateway = Gateway(bridge::client(&backend.connect().await));
+        let gateway = Server::builder().add_tonic(ConformanceServer::new(gateway));
+        let channel = Serving::start(gateway, &fixture.target()).await.connect().await;
+        for mut client in [bridge::client(&channel), compressing(&channel)] {
+            let short = Blob { payload: vec![0; 4000].into() };
+            let reply = client.echo(short.clone()).await.expect("echo");
+            assert!(reply.into_inner() == short);
+            let request = scan(1, 2, &[4000], Act::Take);
+            let mut replies = client.scan(request).await.expect("scan").into_inner();
+            for _ in 0..2 {
+                assert_eq!(next(&mut replies).await.payload.len(), 4000);
+            }
+            assert!(replies.message().await.expect("no error").is_none());
+        }
     }
 }
