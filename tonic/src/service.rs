@@ -91,6 +91,10 @@ pub fn service<S: TonicService + NamedService>(service: S) -> OpenService<Bridge
 ///
 /// A call that is cancelled, or whose deadline passes, drops the handler's future at its next await, and the stream of its
 /// replies.
+///
+/// A call that fails once the service has been called is said to have been executed: the service, with its layers, is its
+/// handler. It is said to be so *perhaps* where the service has thrown the request away before its future was polled: an
+/// interceptor that refuses does that, and so may a service that has done its work by then.
 #[derive(Clone)]
 pub struct Bridge<S> {
     service: S,
@@ -164,10 +168,10 @@ impl<S: TonicService> Open for Bridge<S> {
             let ready = poll_fn(|cx| service.poll_ready(cx)).await;
             ready.map_err(|failed| said(failed.into()).with_executed(Executed::No))?;
             let answer = service.call(request);
-            // Whoever has a handler to run has the body that its request comes from. This one has thrown it away: an
-            // interceptor that refuses, or a service that has no such method.
+            // Whoever has a handler to run has the body that its request comes from, as a rule. This one has thrown it
+            // away: an interceptor that refuses, a service that has no such method, or one that has done its work already.
             let executed = match Arc::strong_count(&held) {
-                1 => Executed::No,
+                1 => Executed::Maybe,
                 _ => Executed::Yes,
             };
             let answer = answer.await.map_err(|failed| said(failed.into()));

@@ -1,102 +1,18 @@
 //! Bodies and answers that break gRPC's rules, from clients and from services: each fails its call in words, and nothing else.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::future::{Ready, ready};
-use std::pin::Pin;
+mod parts;
+
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
-use http_body::Frame;
 use tonic::body::Body;
-use tonic::server::NamedService;
 use tower_service::Service as _;
 use verbwire::open::{OpenService, StreamInput};
 use verbwire::{Code, Executed, Request, Response, Status};
 use verbwire_tonic::Channel;
 
-/// What a body consists of.
-#[derive(Debug, Clone)]
-enum Part {
-    Data(&'static [u8]),
-    Trailers(&'static [(&'static str, &'static str)]),
-    Fails,
-    /// So many frames without a byte.
-    Empty(usize),
-    Hangs,
-}
-
-struct Parts(VecDeque<Part>);
-
-impl http_body::Body for Parts {
-    type Data = Bytes;
-    type Error = &'static str;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
-        Poll::Ready(match self.0.pop_front() {
-            None => None,
-            Some(Part::Data(bytes)) => Some(Ok(Frame::data(Bytes::from_static(bytes)))),
-            Some(Part::Trailers(entries)) => Some(Ok(Frame::trailers(headers(entries)))),
-            Some(Part::Fails) => Some(Err("a body that fails")),
-            Some(Part::Empty(0)) => Some(Ok(Frame::data(Bytes::new()))),
-            Some(Part::Empty(more)) => {
-                self.0.push_front(Part::Empty(more - 1));
-                Some(Ok(Frame::data(Bytes::new())))
-            }
-            Some(Part::Hangs) => {
-                self.0.push_front(Part::Hangs);
-                return Poll::Pending;
-            }
-        })
-    }
-}
-
-fn headers(entries: &[(&'static str, &'static str)]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in entries {
-        headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
-    }
-    headers
-}
-
-fn body(parts: &[Part]) -> Body {
-    Body::new(Parts(parts.iter().cloned().collect()))
-}
-
-/// A service that gives one answer, whatever it is asked.
-#[derive(Clone)]
-struct Answers {
-    http: u16,
-    head: &'static [(&'static str, &'static str)],
-    body: &'static [Part],
-}
-
-impl NamedService for Answers {
-    const NAME: &'static str = "hostile.Answers";
-}
-
-impl tower_service::Service<http::Request<Body>> for Answers {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
-        let mut answer = http::Response::new(body(self.body));
-        *answer.status_mut() = http::StatusCode::from_u16(self.http).expect("a status");
-        *answer.headers_mut() = headers(self.head);
-        ready(Ok(answer))
-    }
-}
+use parts::{Answers, MESSAGE, OK, Part, body};
 
 /// Calls the service natively, in the form in which nobody knows the method's; all replies, or how it failed.
 async fn call(answers: Answers, path: &str) -> Result<Vec<Bytes>, Status> {
@@ -115,9 +31,6 @@ async fn call(answers: Answers, path: &str) -> Result<Vec<Bytes>, Status> {
     }
     Ok(all)
 }
-
-const MESSAGE: Part = Part::Data(b"\0\0\0\0\x02ab");
-const OK: Part = Part::Trailers(&[("grpc-status", "0")]);
 
 #[tokio::test]
 async fn answers_of_a_service_that_break_the_rules_fail_their_call_in_words() {

@@ -305,11 +305,11 @@ async fn interceptors_of_tonics_stand_on_both_sides(fixture: Fixture) {
     client.echo(blob("x")).await.expect("the token is right");
     let status = TonicClient::new(bridged).gate(Ticket { number: 1 }).await.expect_err("no token");
     assert_eq!((status.code(), status.message()), (Code::Unauthenticated, "who are you?"));
-    // Natively one sees that no handler ran.
+    // A service may do its work before its future is polled, so that nobody knows that this one has not.
     let native = ConformanceClient::new(channel).gate(Ticket { number: 1 });
     let status = native.await.expect_err("no token");
     assert_eq!(status.code(), verbwire::Code::Unauthenticated, "{status}");
-    assert_eq!(status.executed(), Executed::No, "{status}");
+    assert_eq!(status.executed(), Executed::Maybe, "{status}");
     assert!(desk.witness().log().entered.is_empty());
 }
 

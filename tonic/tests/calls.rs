@@ -1,0 +1,218 @@
+//! What is said of calls that fail, and what becomes of messages that are compressed, come late or have something beside them.
+
+mod parts;
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn, ready};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body as _;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tower_service::Service as _;
+use verbwire::compression::Encoding;
+use verbwire::open::{
+    Messages, Open, OpenService, ReplyForm, StreamHandlerFuture, StreamInput, StreamOutput,
+};
+use verbwire::{Code, Executed, Request, Response, Status};
+use verbwire_tonic::{Attachment, Bridge, Channel, Detach, TonicService};
+
+use parts::{Answers, MESSAGE, OK, Part, body, headers};
+
+const PATH: &str = "/hostile.Answers/M";
+
+/// `{ 1: "a" }` and `{ 1: "b" }`.
+const A: &[u8] = b"\x0a\x01a";
+const B: &[u8] = b"\x0a\x01b";
+
+const A_ZIPPED: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\xe3bL\x04\0K<x\xd1\x03\0\0\0";
+const B_ZIPPED: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\xe3bL\x02\0\xf1mqH\x03\0\0\0";
+
+fn zipped(bytes: impl Into<Bytes>) -> verbwire::Body {
+    verbwire::Body::from(bytes.into()).with_encoding(Encoding::Gzip)
+}
+
+/// Messages that come late: each behind a poll that finds nothing, and their end too.
+struct Late(VecDeque<verbwire::Body>, bool);
+
+impl Messages for Late {
+    fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<verbwire::Body, Status>>> {
+        self.1 = !self.1;
+        if self.1 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.0.pop_front().map(Ok))
+    }
+}
+
+fn late(messages: &[&'static [u8]]) -> Box<dyn Messages> {
+    let bodies = messages.iter().map(|message| Bytes::from_static(message).into());
+    Box::new(Late(bodies.collect(), false))
+}
+
+/// A native service whose reply is always this.
+#[derive(Clone)]
+struct Always(Arc<dyn Fn() -> StreamOutput + Send + Sync>);
+
+impl Open for Always {
+    fn call(
+        self: Arc<Self>,
+        _: Arc<str>,
+        _: ReplyForm,
+        _: Request<StreamInput>,
+    ) -> StreamHandlerFuture {
+        Box::pin(ready(Ok(Response::new((self.0)()))))
+    }
+}
+
+/// tonic's channel to one.
+fn always(reply: impl Fn() -> StreamOutput + Send + Sync + 'static) -> Channel {
+    let service = OpenService::new("hostile.Answers", Always(Arc::new(reply)));
+    Channel::new(verbwire::Channel::in_process(service))
+}
+
+fn to_send(body: Body) -> http::Request<Body> {
+    http::Request::builder().uri(PATH).body(body).expect("a request")
+}
+
+async fn send(
+    channel: &Channel,
+    request: http::Request<Body>,
+) -> Result<http::Response<Body>, tonic::Status> {
+    channel.clone().call(request).await
+}
+
+/// The bytes of a body.
+async fn bytes_of(body: Body) -> Result<Vec<u8>, tonic::Status> {
+    let (mut body, mut all) = (pin!(body), Vec::new());
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        all.extend(frame?.into_data().unwrap_or_default());
+    }
+    Ok(all)
+}
+
+type Answer = Result<http::Response<Body>, Box<dyn std::error::Error + Send + Sync>>;
+
+type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// A service of tonic's as a function.
+#[derive(Clone)]
+struct Does {
+    is_ready: bool,
+    call: fn(http::Request<Body>) -> Answering,
+}
+
+impl NamedService for Does {
+    const NAME: &'static str = "hostile.Answers";
+}
+
+impl tower_service::Service<http::Request<Body>> for Does {
+    type Response = http::Response<Body>;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        match self.is_ready {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Ready(Err("never ready".into())),
+        }
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        (self.call)(request)
+    }
+}
+
+fn does(call: fn(http::Request<Body>) -> Answering) -> Does {
+    Does { is_ready: true, call }
+}
+
+/// An answer that is a status, and nothing else.
+fn unavailable() -> http::Response<Body> {
+    let mut answer = http::Response::new(Body::empty());
+    *answer.headers_mut() = headers(&[("grpc-status", "14")]);
+    answer
+}
+
+/// Calls a service of tonic's natively: its first reply, or how it failed.
+async fn call(channel: verbwire::Channel, input: StreamInput) -> Result<verbwire::Body, Status> {
+    let mut request = Request::new(input);
+    request.set_timeout(Duration::from_secs(5));
+    let reply = channel.call(PATH, request).await?;
+    let mut messages = match reply.into_inner() {
+        StreamOutput::Whole(body) => return Ok(body),
+        StreamOutput::Stream(messages) => messages,
+    };
+    let mut first = None;
+    while let Some(message) = poll_fn(|cx| messages.poll_message(cx)).await {
+        first.get_or_insert(message?);
+    }
+    Ok(first.expect("one message"))
+}
+
+fn serving<S: TonicService + NamedService>(service: S) -> verbwire::Channel {
+    verbwire::Channel::in_process(verbwire_tonic::service(service))
+}
+
+fn whole(message: &'static [u8]) -> StreamInput {
+    StreamInput::Whole(Bytes::from_static(message).into())
+}
+
+#[tokio::test]
+async fn a_call_of_a_service_is_unexecuted_only_where_nobody_called_it() {
+    let drops_early = does(|request| {
+        drop(request);
+        Box::pin(async { Ok(unavailable()) })
+    });
+    let holds = does(|request| {
+        Box::pin(async move {
+            drop(request);
+            Ok(unavailable())
+        })
+    });
+    let errs = does(|request| {
+        drop(request);
+        Box::pin(async { Err("a layer".into()) })
+    });
+    let not_ready = Does { is_ready: false, ..holds.clone() };
+    for (service, expected) in [
+        (drops_early, Executed::Maybe),
+        (holds, Executed::Yes),
+        (errs, Executed::Maybe),
+        (not_ready, Executed::No),
+    ] {
+        let status = call(serving(service), whole(A)).await.expect_err("told to");
+        assert_eq!(status.executed(), expected, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_compressed_is_whole_and_plain_to_tonic_whatever_it_accepts() {
+    let members = || zipped([A_ZIPPED, B_ZIPPED].concat());
+    let stream = move || {
+        StreamOutput::Stream(Box::new(Late(VecDeque::from([members()]), false)))
+    };
+    for channel in [always(move || StreamOutput::Whole(members())), always(stream)] {
+        let mut request = to_send(body(&[MESSAGE]));
+        *request.headers_mut() = headers(&[("grpc-accept-encoding", "gzip,identity")]);
+        let reply = send(&channel, request).await.expect("a reply");
+        assert!(reply.headers().get("grpc-encoding").is_none(), "{:?}", reply.headers());
+        let found = bytes_of(reply.into_body()).await.expect("it decompresses");
+        assert_eq!(found, [&b"\0\0\0\0\x06"[..], A, B].concat());
+    }
+}
+
+/// A request that wants field 1 of its reply beside it.
+fn detaching() -> http::Request<Body> {
+    let mut request = to_send(body(&[MESSAGE]));
+    request.extensions_mut().insert(Detach(1));
+    request
+}
