@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http_body::Frame;
 use verbwire::metadata::MetadataMap;
 use verbwire::open::{Messages, StreamInput, StreamOutput};
-use verbwire::{Body, Code, Origin, Status};
+use verbwire::{Body, Code, Executed, Origin, Status};
 
 use crate::metadata::Reserved;
 use crate::{frames, metadata, status};
@@ -59,11 +59,11 @@ impl Outgoing {
         Self { source, pieces: VecDeque::new(), ends: Ends::WithStatus }
     }
 
-    fn begin(&mut self, message: Body) -> Result<(), tonic::Status> {
-        let message = message.decompressed().map_err(status::to_tonic)?;
+    fn begin(&mut self, message: Body) -> Result<(), Status> {
+        let message = message.decompressed()?;
         let len = message.len();
         self.pieces = frames::framed(&message).ok_or_else(|| {
-            tonic::Status::resource_exhausted(format!(
+            Status::resource_exhausted(format!(
                 "a message of {len} bytes is longer than a frame of gRPC, which has 4 GiB at most"
             ))
         })?;
@@ -80,7 +80,7 @@ impl Outgoing {
                 headers.insert("grpc-status", http::HeaderValue::from_static("0"));
                 Ok(Frame::trailers(headers))
             }
-            Err(bad) => Err(tonic::Status::internal(format!("trailers of the reply: {bad}"))),
+            Err(bad) => Err(status::to_tonic(status::internal(format!("trailers of the reply: {bad}")))),
         })
     }
 
@@ -149,7 +149,12 @@ impl http_body::Body for Outgoing {
             };
             if let Err(failed) = this.begin(message) {
                 this.source = Source::Done;
-                return Poll::Ready(Some(Err(failed)));
+                let failed = match this.ends {
+                    Ends::Plain { .. } => failed,
+                    // What came was the reply of a handler.
+                    Ends::WithStatus => failed.with_executed(Executed::Yes),
+                };
+                return Poll::Ready(Some(Err(status::to_tonic(failed))));
             }
         }
     }

@@ -259,6 +259,7 @@ fn http_request(
             let (message, attachment) = attachment::detach(message, field)?;
             (StreamInput::Whole(message), attachment)
         }
+        (StreamInput::Whole(message), None) => (StreamInput::Whole(message.decompressed()?), None),
         (input, _) => (input, None),
     };
     let mut headers = HeaderMap::new();

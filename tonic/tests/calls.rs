@@ -195,6 +195,29 @@ async fn a_call_of_a_service_is_unexecuted_only_where_nobody_called_it() {
 }
 
 #[tokio::test]
+async fn a_reply_that_does_not_decompress_was_executed() {
+    let stream = || {
+        let items = VecDeque::from([zipped(&b"no gzip"[..])]);
+        StreamOutput::Stream(Box::new(Late(items, false)))
+    };
+    for channel in [always(|| StreamOutput::Whole(zipped(&b"no gzip"[..]))), always(stream)] {
+        let reply = send(&channel, to_send(body(&[MESSAGE]))).await.expect("it has a head");
+        let status = bytes_of(reply.into_body()).await.expect_err("no gzip");
+        assert_eq!(status.code(), tonic::Code::Internal, "{status}");
+        let native = verbwire_tonic::native(&status).expect("it ended here");
+        assert_eq!(native.executed(), Executed::Yes, "{native}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_decompress_reaches_no_service() {
+    let service = serving(does(|_| unreachable!("nobody may call it")));
+    let junk = StreamInput::Whole(zipped(&b"no gzip"[..]));
+    let status = call(service, junk).await.expect_err("no gzip");
+    assert_eq!((status.code(), status.executed()), (Code::Internal, Executed::No), "{status}");
+}
+
+#[tokio::test]
 async fn what_comes_compressed_is_whole_and_plain_to_tonic_whatever_it_accepts() {
     let members = || zipped([A_ZIPPED, B_ZIPPED].concat());
     let stream = move || {
