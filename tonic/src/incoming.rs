@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use verbwire::metadata::MetadataMap;
 use verbwire::open::Messages;
-use verbwire::{Body, Status};
+use verbwire::{Body, Executed, Status};
 
 use crate::encoding::Named;
 use crate::frames::{BadFrame, Cutter};
@@ -126,7 +126,15 @@ impl Incoming {
 
     fn end(&mut self, how: Result<(), Status>) -> Poll<Option<Result<Body, Status>>> {
         self.has_ended = true;
-        Poll::Ready(how.err().map(Err))
+        Poll::Ready(how.err().map(|failed| Err(self.said(failed))))
+    }
+
+    /// A response has begun, so that its handler ran.
+    fn said(&self, failed: Status) -> Status {
+        match self.side {
+            Side::Request => failed,
+            Side::Response { .. } => failed.with_executed(Executed::Yes),
+        }
     }
 
     /// The end that trailers say.

@@ -195,6 +195,22 @@ async fn a_call_of_a_service_is_unexecuted_only_where_nobody_called_it() {
 }
 
 #[tokio::test]
+async fn what_fails_behind_the_head_of_a_reply_was_executed() {
+    const NOT_FOUND: Part = Part::Trailers(&[("grpc-status", "5")]);
+    for body in [
+        &[MESSAGE, NOT_FOUND][..],
+        &[NOT_FOUND],
+        &[MESSAGE, Part::Later, NOT_FOUND],
+        &[MESSAGE, Part::Fails],
+        &[Part::Data(b"\x07\0\0\0\0")],
+    ] {
+        let answers = Answers { http: 200, head: &[], body };
+        let status = call(serving(answers), whole(A)).await.expect_err("told to");
+        assert_eq!(status.executed(), Executed::Yes, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_reply_that_does_not_decompress_was_executed() {
     let stream = || {
         let items = VecDeque::from([zipped(&b"no gzip"[..])]);
