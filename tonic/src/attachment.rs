@@ -4,7 +4,7 @@
 //! before tonic decodes, by reference both times; what the other side is makes no difference.
 
 use bytes::{Buf, Bytes};
-use verbwire::{Body, Executed, Status};
+use verbwire::{Body, Status};
 
 /// The highest number of a field.
 const MAX_FIELD: u32 = (1 << 29) - 1;
@@ -20,7 +20,8 @@ const DELIMITED: u64 = 2;
 /// * A service replies with one by putting it in the extensions of its response. It finds the one of a request in the extensions
 ///   of that, where [`Bridge::detach`](crate::Bridge::detach) says of which method and field.
 ///
-/// Streams have none: what goes beside a call goes beside its one message.
+/// Streams have none: what goes beside a call goes beside its one message. A message with one is not sent compressed, and a bridge
+/// that has to know whether a message is the only one waits for the end of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     field: u32,
@@ -50,7 +51,7 @@ impl Attachment {
 }
 
 /// In the extensions of a client's request: the field with this number goes beside the reply, as an [`Attachment`]. A reply
-/// without the field has none.
+/// without the field has none. A call whose reply is not one message fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Detach(pub u32);
 
@@ -60,12 +61,9 @@ pub(crate) fn attach(message: &mut Body, attachment: Attachment) -> Result<(), S
     if !(1..=MAX_FIELD).contains(&field) {
         let message =
             format!("an attachment has the field number {field}, and those are 1 to {MAX_FIELD}");
-        return Err(Status::invalid_argument(message).with_executed(Executed::No));
+        return Err(Status::invalid_argument(message));
     }
-    if message.encoding()?.is_some() {
-        let message = "an attachment goes beside a message that is not compressed: do not send this one compressed";
-        return Err(Status::invalid_argument(message).with_executed(Executed::No));
-    }
+    *message = std::mem::take(message).decompressed()?;
     let mut head = Vec::with_capacity(15);
     put_varint(u64::from(field) << 3 | DELIMITED, &mut head);
     put_varint(bytes.len() as u64, &mut head);
@@ -74,10 +72,10 @@ pub(crate) fn attach(message: &mut Body, attachment: Attachment) -> Result<(), S
     Ok(())
 }
 
-/// Why there is no attachment where there are several messages.
+/// Why there is no attachment where the message of a request is not there at once: it is the call that waits for a stream.
 pub(crate) fn not_in_a_stream() -> Status {
-    let message =
-        "an attachment goes beside the one message of a call, and this call has a stream of them";
+    let message = "an attachment goes beside the one message of a call, and this call has a stream of them, or a layer of tower \
+                   that keeps its message back";
     Status::invalid_argument(message)
 }
 
@@ -170,6 +168,7 @@ fn put_varint(mut value: u64, into: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use verbwire::Code;
 
     fn body(pieces: &[&[u8]]) -> Body {
         pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()
@@ -219,7 +218,7 @@ mod tests {
         }
         for field in [0, MAX_FIELD + 1] {
             let attached = attach(&mut Body::new(), Attachment::new(field, "x"));
-            assert_eq!(attached.expect_err("no number").executed(), Executed::No);
+            assert_eq!(attached.expect_err("no number").code(), Code::InvalidArgument);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::encoding;
 use crate::incoming::{Incoming, Side, Start};
 use crate::metadata::{self, Reserved};
 use crate::outgoing::Outgoing;
-use crate::{MAX_MESSAGE_SIZE, status, timeout};
+use crate::{MAX_MESSAGE_SIZE, only, status, timeout};
 
 /// What is in a head of gRPC, both ways.
 pub(crate) const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -128,7 +128,9 @@ impl Channel {
         let start = poll_fn(|cx| Poll::Ready(body.take().map(|body| body.start(cx)))).await;
         let input = match start.expect("polled once") {
             Start::Whole(mut message, _) => {
-                attachment.map_or(Ok(()), |attached| attachment::attach(&mut message, attached))?;
+                attachment
+                    .map_or(Ok(()), |attached| attachment::attach(&mut message, attached))
+                    .map_err(|status| status.with_executed(Executed::No))?;
                 StreamInput::Whole(message)
             }
             Start::Stream(_) if attachment.is_some() => {
@@ -138,7 +140,7 @@ impl Channel {
             Start::Failed(status) => return Err(status.with_executed(Executed::No)),
         };
         let reply = self.channel.call(path, request.map(|()| input)).await?;
-        response(reply, detach)
+        response(reply, detach).await
     }
 }
 
@@ -163,11 +165,11 @@ fn options(parts: Parts) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
-fn response(
+async fn response(
     mut reply: Response<StreamOutput>,
     detach: Option<Detach>,
 ) -> Result<http::Response<Body>, Status> {
-    let trailers = match reply.trailers().is_empty() {
+    let mut trailers = match reply.trailers().is_empty() {
         true => MetadataMap::new(),
         false => std::mem::take(reply.trailers_mut()),
     };
@@ -175,12 +177,14 @@ fn response(
         .map_err(|bad| status::internal(format!("headers of the reply: {bad}")))?;
     headers.insert(CONTENT_TYPE, CONTENT);
     let (output, attachment) = match (reply.into_inner(), detach) {
-        (StreamOutput::Whole(message), Some(Detach(field))) => {
+        (output, Some(Detach(field))) => {
+            let (message, own) = only::reply(output).await?;
+            trailers = own.unwrap_or(trailers);
             let (message, attachment) = attachment::detach(message, field)
                 .map_err(|status| status.with_executed(Executed::Yes))?;
             (StreamOutput::Whole(message), attachment)
         }
-        (output, _) => (output, None),
+        (output, None) => (output, None),
     };
     let body = Body::new(Outgoing::of_response(output, trailers));
     let mut response = http::Response::new(body);

@@ -29,6 +29,7 @@ mod encoding;
 mod frames;
 mod incoming;
 mod metadata;
+mod only;
 mod outgoing;
 mod service;
 mod status;

@@ -23,7 +23,7 @@ use crate::encoding;
 use crate::incoming::{Incoming, Side, Start, without_status};
 use crate::metadata::{self, Reserved};
 use crate::outgoing::Outgoing;
-use crate::{MAX_MESSAGE_SIZE, status, timeout};
+use crate::{MAX_MESSAGE_SIZE, only, status, timeout};
 
 /// As in tower.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -163,6 +163,7 @@ impl<S: TonicService> Open for Bridge<S> {
             let held = Arc::new(());
             let detached = self.detached_of(&path);
             let request = http_request(&path, request, detached, Arc::clone(&held))
+                .await
                 .map_err(|status| status.with_executed(Executed::No))?;
             let mut service = self.service.clone();
             let ready = poll_fn(|cx| service.poll_ready(cx)).await;
@@ -204,12 +205,13 @@ impl<S: TonicService> Bridge<S> {
             .map_err(|bad| status::internal(format!("headers of a tonic service: {bad}")))?;
         let side = Side::Response { http: head.status, is_ended };
         let messages = Incoming::new(Body::new(body), side, self.limit, named);
-        let (mut output, trailers) = begin(form, messages).await?;
+        let (mut output, mut trailers) = begin(form, messages).await?;
         if let Some(attachment) = head.extensions.remove::<Attachment>() {
-            match &mut output {
-                StreamOutput::Whole(message) => attachment::attach(message, attachment)?,
-                StreamOutput::Stream(_) => return Err(attachment::not_in_a_stream()),
-            }
+            let (mut message, own) = only::reply(output).await?;
+            trailers = own.unwrap_or(trailers);
+            attachment::attach(&mut message, attachment)
+                .map_err(|bad| status::internal(bad.message()))?;
+            output = StreamOutput::Whole(message);
         }
         let mut response = Response::new(output);
         if !entries.is_empty() {
@@ -246,7 +248,7 @@ fn said(error: BoxError) -> Status {
     status::from_tonic(tonic::Status::from_error(error))
 }
 
-fn http_request(
+async fn http_request(
     path: &Arc<str>,
     request: Request<StreamInput>,
     detached: Option<u32>,
@@ -255,12 +257,13 @@ fn http_request(
     let mut input = None;
     let mut native = request.map(|taken| input = Some(taken));
     let (input, attachment) = match (input.expect("the closure runs once"), detached) {
-        (StreamInput::Whole(message), Some(field)) => {
+        (input, Some(field)) => {
+            let message = only::request(input).await?;
             let (message, attachment) = attachment::detach(message, field)?;
             (StreamInput::Whole(message), attachment)
         }
         (StreamInput::Whole(message), None) => (StreamInput::Whole(message.decompressed()?), None),
-        (input, _) => (input, None),
+        (input, None) => (input, None),
     };
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, CONTENT);

@@ -255,3 +255,108 @@ fn detaching() -> http::Request<Body> {
     request.extensions_mut().insert(Detach(1));
     request
 }
+
+#[tokio::test]
+async fn what_goes_beside_a_reply_is_found_however_late_its_end_is() {
+    let channel = always(|| StreamOutput::Stream(late(&[A])));
+    let reply = send(&channel, detaching()).await.expect("a reply");
+    assert_eq!(reply.extensions().get::<Attachment>().expect("beside it").bytes(), "a");
+    assert_eq!(bytes_of(reply.into_body()).await.expect("the rest"), b"\0\0\0\0\0");
+    for several in [&[A, B][..], &[]] {
+        let channel = always(|| StreamOutput::Stream(late(several)));
+        let status = send(&channel, detaching()).await.expect_err("not one message");
+        assert!(status.message().contains("one message"), "{status}");
+        let native = verbwire_tonic::native(&status).expect("it ended here");
+        assert_eq!((native.code(), native.executed()), (Code::Internal, Executed::Yes));
+    }
+    // How it failed comes first.
+    let failing = Answers { http: 200, head: &[], body: &[Part::Trailers(&[("grpc-status", "5")])] };
+    let answer = send(&Channel::new(serving(failing)), detaching()).await;
+    let code = answer.map(|head| head.headers()["grpc-status"].clone());
+    assert!(code.is_ok_and(|code| code == "5") , "another status");
+}
+
+#[tokio::test]
+async fn what_goes_beside_a_request_is_found_however_late_its_end_is() {
+    let finds = does(|request| {
+        let found = request.extensions().get::<Attachment>().map(|one| one.bytes().clone());
+        assert_eq!(found.expect("beside it"), "a");
+        Box::pin(async { Ok(http::Response::new(body(&[MESSAGE, OK]))) })
+    });
+    let bridge = || {
+        let service = Bridge::new(finds.clone()).detach("M", 1).into_service();
+        verbwire::Channel::in_process(service)
+    };
+    for input in [StreamInput::Stream(late(&[A])), whole(A)] {
+        call(bridge(), input).await.expect("one message");
+    }
+    let several = StreamInput::Stream(late(&[A, B]));
+    let status = call(bridge(), several).await.expect_err("several messages");
+    assert_eq!((status.code(), status.executed()), (Code::Unimplemented, Executed::No), "{status}");
+}
+
+#[tokio::test]
+async fn a_service_attaches_to_replies_that_come_late_or_compressed() {
+    const HEAD: &[Part] = &[Part::Data(b"\x01\0\0\0\x17")];
+    let attaches = |field, head, parts: Vec<Part>| {
+        let mut answer = http::Response::new(body(&parts));
+        *answer.headers_mut() = headers(head);
+        answer.extensions_mut().insert(Attachment::new(field, "x"));
+        answer
+    };
+    let plain = Part::Data(b"\0\0\0\0\x03\x0a\x01a");
+    assert_eq!(A_ZIPPED.len(), 0x17);
+    let zipped = [HEAD, &[Part::Data(A_ZIPPED), OK]].concat();
+    let gzip = &[("grpc-encoding", "gzip")][..];
+    for (head, parts) in [
+        (&[][..], vec![plain.clone(), OK]),
+        (&[], vec![plain.clone(), Part::Later, OK]),
+        (gzip, zipped),
+    ] {
+        let answer = attaches(2, head, parts);
+        let reply = call(serving(Gives::new(answer)), whole(A)).await;
+        assert_eq!(reply.expect("one message").into_bytes(), &b"\x0a\x01a\x12\x01x"[..]);
+    }
+    for (field, parts, words) in [
+        (0, vec![plain.clone(), OK], "number 0"),
+        (2, vec![plain.clone(), plain, OK], "one message"),
+    ] {
+        let answer = attaches(field, &[], parts);
+        let reply = call(serving(Gives::new(answer)), whole(A)).await;
+        let status = reply.expect_err("no attachment");
+        assert_eq!((status.code(), status.executed()), (Code::Internal, Executed::Yes), "{status}");
+        assert!(status.message().contains(words), "{status}");
+    }
+}
+
+/// Gives one answer, once.
+#[derive(Clone)]
+struct Gives(Arc<std::sync::Mutex<Option<http::Response<Body>>>>);
+
+impl Gives {
+    fn new(answer: http::Response<Body>) -> Self {
+        Self(Arc::new(std::sync::Mutex::new(Some(answer))))
+    }
+}
+
+impl NamedService for Gives {
+    const NAME: &'static str = "hostile.Answers";
+}
+
+impl tower_service::Service<http::Request<Body>> for Gives {
+    type Response = http::Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let answer = self.0.lock().expect("no panic").take().expect("called once");
+        Box::pin(async move {
+            drop(request);
+            Ok(answer)
+        })
+    }
+}
