@@ -121,8 +121,8 @@ impl Channel {
         let attachment = parts.extensions.remove::<Attachment>();
         let detach = parts.extensions.remove::<Detach>();
         let named = encoding::named(&parts.headers);
-        let request = options(parts).map_err(|status| status.with_executed(Executed::No))?;
         let body = Incoming::new(body, Side::Request, self.limit, named);
+        let request = options(parts).map_err(|status| status.with_executed(Executed::No))?;
         let mut body = Some(body);
         // A request that is there at once goes out whole; that of a stream is polled beside the reply.
         let start = poll_fn(|cx| Poll::Ready(body.take().map(|body| body.start(cx)))).await;

@@ -1,11 +1,15 @@
 //! A body of gRPC's frames as encoded messages.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
+use tracing::error;
 use verbwire::metadata::MetadataMap;
 use verbwire::open::Messages;
 use verbwire::{Body, Executed, Status};
@@ -44,6 +48,9 @@ pub(crate) struct Incoming {
     trailers: MetadataMap,
     has_ended: bool,
 }
+
+/// What a body gives when it is polled.
+type Polled = Result<Frame<Bytes>, tonic::Status>;
 
 /// What a body shows without waiting for it.
 pub(crate) enum Start {
@@ -105,7 +112,7 @@ impl Incoming {
                 Ok(None) => {}
                 Err(bad) => return self.end(Err(self.bad(&bad))),
             }
-            let trailers = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            let trailers = match ready!(self.poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         self.cutter.push(data);
@@ -122,6 +129,21 @@ impl Incoming {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// A panic of a client's body ends it with a status, as that of a native stream does; that of a service's body is for the
+    /// server, which knows the method.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Polled>> {
+        let body = Pin::new(&mut self.body);
+        if let Side::Response { .. } = self.side {
+            return body.poll_frame(cx);
+        }
+        let polled = catch_unwind(AssertUnwindSafe(|| body.poll_frame(cx)));
+        polled.unwrap_or_else(|panic| {
+            error!(panic = text_of(&*panic), "the body of a request panicked");
+            let message = "the body of a request of tonic panicked, as it was polled for a message";
+            Poll::Ready(Some(Err(tonic::Status::internal(message))))
+        })
     }
 
     fn end(&mut self, how: Result<(), Status>) -> Poll<Option<Result<Body, Status>>> {
@@ -165,6 +187,22 @@ impl Incoming {
             _ => Status::internal(message),
         }
     }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let body = std::mem::take(&mut self.body);
+        // Nobody waits for it any more who could be told.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(body))) {
+            error!(panic = text_of(&*panic), "a body panicked as it was dropped");
+        }
+    }
+}
+
+/// What a panic says.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("(not a text)")
 }
 
 /// The status of an answer that says none, by gRPC's `http-grpc-status-mapping.md`.

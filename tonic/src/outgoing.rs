@@ -80,7 +80,9 @@ impl Outgoing {
                 headers.insert("grpc-status", http::HeaderValue::from_static("0"));
                 Ok(Frame::trailers(headers))
             }
-            Err(bad) => Err(status::to_tonic(status::internal(format!("trailers of the reply: {bad}")))),
+            Err(bad) => {
+                Err(status::to_tonic(status::internal(format!("trailers of the reply: {bad}"))))
+            }
         })
     }
 

@@ -236,9 +236,7 @@ async fn a_request_that_does_not_decompress_reaches_no_service() {
 #[tokio::test]
 async fn what_comes_compressed_is_whole_and_plain_to_tonic_whatever_it_accepts() {
     let members = || zipped([A_ZIPPED, B_ZIPPED].concat());
-    let stream = move || {
-        StreamOutput::Stream(Box::new(Late(VecDeque::from([members()]), false)))
-    };
+    let stream = move || StreamOutput::Stream(Box::new(Late(VecDeque::from([members()]), false)));
     for channel in [always(move || StreamOutput::Whole(members())), always(stream)] {
         let mut request = to_send(body(&[MESSAGE]));
         *request.headers_mut() = headers(&[("grpc-accept-encoding", "gzip,identity")]);
@@ -270,10 +268,10 @@ async fn what_goes_beside_a_reply_is_found_however_late_its_end_is() {
         assert_eq!((native.code(), native.executed()), (Code::Internal, Executed::Yes));
     }
     // How it failed comes first.
-    let failing = Answers { http: 200, head: &[], body: &[Part::Trailers(&[("grpc-status", "5")])] };
-    let answer = send(&Channel::new(serving(failing)), detaching()).await;
-    let code = answer.map(|head| head.headers()["grpc-status"].clone());
-    assert!(code.is_ok_and(|code| code == "5") , "another status");
+    let failing =
+        Answers { http: 200, head: &[], body: &[Part::Trailers(&[("grpc-status", "5")])] };
+    let failed = send(&Channel::new(serving(failing)), detaching()).await;
+    assert_eq!(failed.expect_err("told to").code(), tonic::Code::NotFound);
 }
 
 #[tokio::test]
@@ -311,6 +309,7 @@ async fn a_service_attaches_to_replies_that_come_late_or_compressed() {
     for (head, parts) in [
         (&[][..], vec![plain.clone(), OK]),
         (&[], vec![plain.clone(), Part::Later, OK]),
+        (&[], vec![plain.clone(), Part::Empty(1000), OK]),
         (gzip, zipped),
     ] {
         let answer = attaches(2, head, parts);
@@ -359,4 +358,24 @@ impl tower_service::Service<http::Request<Body>> for Gives {
             Ok(answer)
         })
     }
+}
+
+#[tokio::test]
+async fn a_clients_body_that_panics_fails_its_call_and_not_its_caller() {
+    let channel = always(|| StreamOutput::Whole(Bytes::from_static(A).into()));
+    let calls = async |parts: &'static [Part]| {
+        let (channel, sent) = (channel.clone(), to_send(body(parts)));
+        let call = tokio::spawn(async move { send(&channel, sent).await.map(drop) });
+        call.await.expect("the caller does not panic")
+    };
+    let status = calls(&[Part::Panics]).await.expect_err("it panicked");
+    assert_eq!(status.code(), tonic::Code::Internal, "{status}");
+    let native = verbwire_tonic::native(&status).expect("it ended here");
+    assert_eq!(native.executed(), Executed::No, "{native}");
+    // The service answers whatever comes behind the first message.
+    for later in [Part::Panics, Part::PanicsInDrop] {
+        let parts = Vec::leak(vec![MESSAGE, later]);
+        calls(parts).await.expect("it is answered");
+    }
+    calls(&[Part::Data(b"\x07\0\0\0\0"), Part::PanicsInDrop]).await.expect_err("a bad flag");
 }

@@ -1,6 +1,7 @@
 //! Bodies that are made of parts, and services that answer with them.
 
 #![allow(dead_code, reason = "no test uses all of it")]
+#![allow(clippy::panic, reason = "some bodies are to panic")]
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
