@@ -120,9 +120,14 @@ impl Body {
     /// Bytes of the message, which costs the same work and keeps nothing of it: at most one more than its limit, and of one that
     /// is broken those before that.
     pub(crate) fn decompressed_len(&self) -> usize {
+        self.decompressed_len_within(usize::MAX)
+    }
+
+    /// The same of a message that is of no interest beyond `most` bytes: if it is compressed, only one more is looked at.
+    pub(crate) fn decompressed_len_within(&self, most: usize) -> usize {
         match self.coded() {
             None => self.len(),
-            Some(coded) => coded.decompressed_len(self.clone()),
+            Some(coded) => coded.decompressed_len(self.clone(), most),
         }
     }
 

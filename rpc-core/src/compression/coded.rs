@@ -107,11 +107,11 @@ impl Coded {
         })
     }
 
-    /// Bytes that the message takes once it is decompressed, at most one more than the limit. Keeps nothing of it, and costs the
-    /// same work.
-    pub(crate) fn decompressed_len(&self, compressed: Body) -> usize {
+    /// Bytes that the message takes once it is decompressed, at most one more than the limit and than `most`. Keeps nothing of it,
+    /// and costs the same work.
+    pub(crate) fn decompressed_len(&self, compressed: Body, most: usize) -> usize {
         match self.encoding() {
-            Ok(encoding) => len_of(encoding, compressed, self.limit),
+            Ok(encoding) => len_of(encoding, compressed, self.limit.min(most)),
             Err(_) => 0,
         }
     }
@@ -185,6 +185,7 @@ mod tests {
         assert!(len < 64 << 10, "{len}");
         let came = inbound(Encodings::all(), Receiver::Server).receive(Encoding::Gzip.id(), bomb);
         assert_eq!(came.decompressed_len(), (1 << 20) + 1);
+        assert_eq!(came.decompressed_len_within(100), 101);
         let status = came.decompressed().expect_err("10 MiB are more than 1");
         assert_eq!(status.code(), Code::ResourceExhausted);
         let expected = format!(

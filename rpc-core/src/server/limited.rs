@@ -13,7 +13,7 @@ use crate::service::{
     HandlerFuture, NamedService, Service, ServiceDescriptor, StreamHandlerFuture, StreamInput,
     StreamOutput, enter, enter_streaming,
 };
-use crate::status::Executed;
+use crate::status::{Executed, Status};
 
 use super::sessions::Sessions;
 pub(super) use gate::{Gate, Held};
@@ -53,8 +53,9 @@ impl LoadLimits {
     }
 
     /// Bytes of the requests whose handlers run, as they were received; of one that came compressed, those that it has when it is
-    /// decompressed, for which that is done twice. A request of more is let in when no other
-    /// is there. Of a stream of requests it is the message that the handler has taken last; one for which there is no
+    /// decompressed, for which that is done twice. A call beyond [`max_running_calls`](Self::max_running_calls) is turned away
+    /// before that, and one beyond the bytes once it shows that they are more than are free. A request of more is let in when no
+    /// other is there. Of a stream of requests it is the message that the handler has taken last; one for which there is no
     /// room is not refused, but waits for it, and its sender with it. It reserves nothing meanwhile: calls that fit begin
     /// before it, messages of other streams after it. Messages that wait in their streams are not counted: each connection
     /// bounds them, by `stream_window` and `max_landing_bytes`.
@@ -95,6 +96,12 @@ impl<S: Service + ?Sized> Limited<S> {
     pub(super) fn behind(service: Arc<S>, gate: Arc<Gate>, sessions: Option<Sessions>) -> Self {
         Self { service, gate, sessions }
     }
+
+    /// Lets a call in with a request that counts with the bytes that it has for its handler. Those of one that is compressed only
+    /// show as it is decompressed, of which nothing is kept, since the handler may hand it on as it is.
+    fn enter(&self, request: &Body) -> Result<Held, Status> {
+        self.gate.enter_within(|most| request.decompressed_len_within(most))
+    }
 }
 
 impl<S: Service + ?Sized> Service for Limited<S> {
@@ -103,11 +110,11 @@ impl<S: Service + ?Sized> Service for Limited<S> {
     }
 
     fn call_streaming(&self, method: usize, request: Request<StreamInput>) -> StreamHandlerFuture {
-        let len = match request.get_ref() {
-            StreamInput::Whole(body) => self.gate.len_of(body),
-            StreamInput::Stream(_) => 0,
+        let held = match request.get_ref() {
+            StreamInput::Whole(body) => self.enter(body),
+            StreamInput::Stream(_) => self.gate.enter(0),
         };
-        let held = match self.gate.enter(len) {
+        let held = match held {
             Ok(held) => held,
             Err(status) => return Box::pin(std::future::ready(Err(status))),
         };
@@ -130,7 +137,7 @@ impl<S: Service + ?Sized> Service for Limited<S> {
     }
 
     fn call(&self, method: usize, mut request: Request<Body>) -> HandlerFuture {
-        match self.gate.enter(self.gate.len_of(request.get_ref())) {
+        match self.enter(request.get_ref()) {
             Ok(held) => {
                 let held = Arc::new(held);
                 // Such a call goes on when this one is dropped.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flate2::write::GzEncoder;
@@ -37,6 +38,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(bytes_that_do_not_decompress_fail_their_call_and_no_other).over_a_connection(),
     case!(a_repeat_may_be_compressed_otherwise).over_a_connection(),
     case!(the_bound_on_bytes_counts_what_is_decompressed).over_a_connection(),
+    case!(a_full_server_decompresses_nothing_that_it_turns_away).over_a_connection(),
     case!(a_compressed_message_is_understood_in_process_too),
 ];
 
@@ -480,6 +482,33 @@ async fn the_bound_on_bytes_counts_what_is_decompressed(fixture: Fixture) {
     pair.witness.open(1);
     let reply = holder.await.expect("no panic").expect("collect");
     assert_eq!(reply.get_ref().len, SHORT as u64);
+}
+
+async fn a_full_server_decompresses_nothing_that_it_turns_away(fixture: Fixture) {
+    let large = compressed(zipped(&zeroes(32 << 20)));
+    for (limits, bound) in [
+        (LoadLimits::new().max_running_calls(1).max_running_bytes(64 << 20), "max_running_calls"),
+        (LoadLimits::new().max_running_bytes(1000), "max_running_bytes"),
+    ] {
+        let (pair, _serving) = fixture.pair_with(|builder| builder.load_limits(&limits)).await;
+        let held = Step { payload: vec![0; 500].into(), ..step(Act::Gate, 1) };
+        let holder = begin(pair.client.collect(items([held]))).await;
+        pair.witness.until(|log| log.entered.contains(&1)).await;
+        let mut quickest = Duration::MAX;
+        for _ in 0..5 {
+            let request = Request::new(StreamInput::Whole(large.clone()));
+            let begun = Instant::now();
+            let status = fails(pair.client.channel().call(path("Echo"), request)).await;
+            quickest = quickest.min(begun.elapsed());
+            assert!(status.message().contains(bound), "{status}");
+        }
+        let begun = Instant::now();
+        large.clone().decompressed().expect("32 MiB are allowed");
+        let decompressing = begun.elapsed();
+        assert!(quickest < decompressing / 4, "{quickest:?} of {decompressing:?}, {bound}");
+        pair.witness.open(1);
+        holder.await.expect("no panic").expect("collect");
+    }
 }
 
 async fn a_compressed_message_is_understood_in_process_too(fixture: Fixture) {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, Semaphore};
 
 use super::LoadLimits;
-use crate::buf::Body;
 use crate::error_details::{ErrorDetails, RetryInfo};
 use crate::server::size::Size;
 use crate::status::{Executed, Status};
@@ -67,12 +66,6 @@ impl Gate {
         }
     }
 
-    /// Bytes that a message counts with: those that it has for its handler, which of one that is compressed only show as it is
-    /// decompressed. Nothing of that is kept, since the handler may hand it on as it is.
-    pub(super) fn len_of(&self, body: &Body) -> usize {
-        if self.bounds_bytes() { body.decompressed_len() } else { body.len() }
-    }
-
     /// Whether lengths count.
     pub(super) fn bounds_bytes(&self) -> bool {
         self.bytes.is_some()
@@ -80,19 +73,36 @@ impl Gate {
 
     /// Lets a call in whose request has `len` bytes, or says why not.
     pub(in crate::server) fn enter(&self, len: usize) -> Result<Held, Status> {
+        self.enter_within(|_most| len)
+    }
+
+    /// The same for a request whose length is work to find out, as of one that is compressed: `len_within` is asked only if there
+    /// is a place for the call and bytes are bounded, and says no more than that there are more than the bytes it is given.
+    pub(super) fn enter_within(
+        &self,
+        len_within: impl FnOnce(usize) -> usize,
+    ) -> Result<Held, Status> {
         let whose = self.whose;
         let calls = Room::take(self.calls.as_ref(), 1).map_err(|limit| {
             self.refusal(format!("{whose} runs max_running_calls of {limit} calls already"))
         })?;
-        let bytes = Room::take(self.bytes.as_ref(), len).map_err(|limit| {
-            self.refusal(format!(
-                "a request of {} does not fit beside the others that {whose} runs within \
-                 max_running_bytes of {}",
-                Size(len),
-                Size(limit)
-            ))
-        })?;
-        Ok(Held { _calls: calls, _bytes: bytes })
+        let bytes = self.bytes.as_ref().map(|room| {
+            let free = room.free.available_permits();
+            let len = len_within(free);
+            // It may have become free meanwhile, but then this is not all that the request has. Alone it may have more.
+            let fits = len <= free || free == room.limit;
+            let taken = if fits { Room::take(Some(room), len) } else { Err(room.limit) };
+            taken.map_err(|limit| {
+                let at_least = if fits { "" } else { "at least " };
+                self.refusal(format!(
+                    "a request of {at_least}{} does not fit beside the others that {whose} runs within \
+                     max_running_bytes of {}",
+                    Size(len),
+                    Size(limit)
+                ))
+            })
+        });
+        Ok(Held { _calls: calls, _bytes: bytes.transpose()?.flatten() })
     }
 
     /// Room for a message of a call that runs, once there is some; `None` where nothing bounds it. It takes nothing while it
@@ -218,6 +228,39 @@ mod tests {
         assert!(gate.enter(1).is_err());
         drop(large);
         assert!(gate.enter(5).is_ok() && gate.enter(10).is_ok());
+    }
+
+    #[test]
+    fn nobody_counts_the_bytes_of_a_call_that_is_turned_away_anyhow_nor_more_than_there_is_room_for()
+     {
+        let gate = Gate::new(&LoadLimits::new().max_running_calls(2).max_running_bytes(10), "x");
+        // As of a message that is decompressed as far as that matters.
+        let counted = |most: usize| 1000.min(most + 1);
+        let large = gate.enter_within(counted).expect("alone");
+        assert!(gate.enter(1).is_err(), "it has all the bytes that there are");
+        drop(large);
+        let small = gate.enter_within(|most| 6.min(most + 1)).expect("room");
+        let status = gate.enter_within(counted).expect_err("4 are free");
+        let said = "a request of at least 5 bytes does not fit";
+        assert!(status.message().contains(said), "{status}");
+        let other = gate.enter_within(|most| 4.min(most + 1)).expect("the other 4");
+        let status = gate.enter_within(|_| unreachable!("no place")).expect_err("two calls run");
+        assert!(status.message().contains("max_running_calls of 2"), "{status}");
+        drop((small, other));
+        let uncounted = Gate::new(&LoadLimits::new().max_running_calls(1), "x");
+        assert!(uncounted.enter_within(|_| unreachable!("no bound on bytes")).is_ok());
+    }
+
+    #[test]
+    fn bytes_that_become_free_while_they_are_counted_are_not_given_for_less_than_there_are() {
+        let gate = Gate::new(&LoadLimits::new().max_running_bytes(10), "the server");
+        let mut first = Some(gate.enter(6).expect("room"));
+        let counted = |most: usize| {
+            drop(first.take());
+            1000.min(most + 1)
+        };
+        assert!(gate.enter_within(counted).is_err(), "5 of 1000 would be counted");
+        assert!(gate.enter(10).is_ok(), "nothing is kept");
     }
 
     #[test]
