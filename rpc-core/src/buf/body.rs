@@ -34,6 +34,8 @@ struct Extra {
     copy_out: Option<CopyOut>,
     /// Of one that is compressed.
     coded: Option<Coded>,
+    /// Whether it was encoded without a field that is carried by reference. Only said of long ones: a short one has none.
+    without_payload: bool,
 }
 
 /// What a reader copies although it is long enough for a slice, because the memory that it lies in is scarce.
@@ -72,6 +74,9 @@ impl Body {
         if segment.is_empty() {
             return;
         }
+        if let Some(extra) = &mut self.extra {
+            extra.without_payload = false;
+        }
         if self.first.is_empty() {
             self.first = segment;
         } else if self.second.is_empty() {
@@ -79,6 +84,20 @@ impl Body {
         } else {
             self.rest.push(segment);
         }
+    }
+
+    /// The same, which its encoder knows to have no field that is carried by reference.
+    pub(super) fn without_payload(mut self) -> Self {
+        if self.len() >= BY_REFERENCE {
+            self.extra.get_or_insert_default().without_payload = true;
+        }
+        self
+    }
+
+    /// Whether a large field may be in it: it has one, or nobody knows, since it was not encoded here.
+    pub(crate) fn may_have_payload(&self) -> bool {
+        let is_without = self.extra.as_ref().is_some_and(|extra| extra.without_payload);
+        self.len() >= BY_REFERENCE && !is_without
     }
 
     /// Where its bytes begin, if they are in one piece.
@@ -144,11 +163,14 @@ impl Body {
     pub(crate) fn copied(&self) -> Self {
         let mut all = BytesMut::with_capacity(self.len());
         self.segments().for_each(|segment| all.extend_from_slice(segment));
-        let copy = Self::from(all.freeze());
-        match self.coded() {
-            None => copy,
-            Some(coded) => copy.coded_as(*coded),
+        let mut copy = Self::from(all.freeze());
+        if let Some(Extra { coded, without_payload, copy_out: _ }) = self.extra.as_deref() {
+            let (coded, without_payload) = (*coded, *without_payload);
+            if coded.is_some() || without_payload {
+                copy.extra = Some(Box::new(Extra { copy_out: None, coded, without_payload }));
+            }
         }
+        copy
     }
 
     /// The whole body as one `Bytes`, as it is: free for a single segment, a copy for several.
@@ -295,6 +317,17 @@ mod tests {
         assert_eq!(body.segments().count(), 2);
         assert_eq!(body.len(), 3);
         assert_eq!(body.into_bytes(), "abc");
+    }
+
+    #[test]
+    fn what_is_added_may_be_a_payload_and_a_copy_is_known_as_its_original() {
+        let text = Bytes::from(vec![b'a'; BY_REFERENCE]);
+        let mut known = Body::from(text.clone()).without_payload();
+        assert!(Body::from(text.clone()).may_have_payload());
+        assert!(!known.may_have_payload() && !known.copied().may_have_payload());
+        known.push(text.slice(..1));
+        assert!(known.may_have_payload() && known.copied().may_have_payload());
+        assert!(!Body::from(text.slice(1..)).may_have_payload(), "too short for one");
     }
 
     #[test]

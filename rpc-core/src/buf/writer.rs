@@ -19,19 +19,21 @@ pub struct SegmentWriter {
     /// Everything that is copied, up to the next segment kept by reference.
     head: BytesMut,
     body: Body,
+    /// Whether a field was kept by reference.
+    has_payload: bool,
 }
 
 impl SegmentWriter {
     /// A writer for a message of `encoded_len` bytes.
     pub fn for_message(encoded_len: usize) -> Self {
         let capacity = if encoded_len < BY_REFERENCE { encoded_len } else { LARGE_MESSAGE_HEAD };
-        Self { head: BytesMut::with_capacity(capacity), body: Body::new() }
+        Self { head: BytesMut::with_capacity(capacity), body: Body::new(), has_payload: false }
     }
 
     /// The finished body.
     pub fn finish(mut self) -> Body {
         self.body.push(self.head.freeze());
-        self.body
+        if self.has_payload { self.body } else { self.body.without_payload() }
     }
 }
 
@@ -67,6 +69,7 @@ unsafe impl BufMut for SegmentWriter {
             self.head.put(source);
             return;
         }
+        self.has_payload = true;
         // Splitting an empty head would still allocate its reference count.
         if !self.head.is_empty() {
             self.body.push(self.head.split().freeze());

@@ -180,7 +180,8 @@ mod tests {
         let zeros = Body::from(Bytes::from(vec![0; 10 << 20]));
         let takes =
             super::super::Outbound::to(&crate::wire::Hello { encodings: 2, ..Default::default() });
-        let bomb = takes.prepare(zeros, Encoding::Gzip.into(), |_| Ok(())).expect("no limit");
+        let all = super::super::Compression::new(Encoding::Gzip).compress_payloads(true);
+        let bomb = takes.prepare(zeros, all, |_| Ok(())).expect("no limit");
         let len = bomb.len();
         assert!(len < 64 << 10, "{len}");
         let came = inbound(Encodings::all(), Receiver::Server).receive(Encoding::Gzip.id(), bomb);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use flate2::write::GzEncoder;
 
 use super::{Coded, Encoding, Encodings};
-use crate::buf::{BY_REFERENCE, Body};
+use crate::buf::Body;
 use crate::status::Status;
 use crate::wire::Hello;
 
@@ -26,7 +26,9 @@ const ZSTD_LEVEL: i32 = 3;
 ///
 /// A message is sent compressed if the peer takes the encoding, if it has [`MIN_COMPRESSED_LEN`] bytes at least, if it became
 /// smaller by that, and if no large `bytes` field of it is carried by reference, unless
-/// [that](Self::compress_payloads) is asked for. Otherwise it is sent as it is.
+/// [that](Self::compress_payloads) is asked for. Otherwise it is sent as it is. Which fields a message has is known only where it was
+/// encoded, by [`SegmentWriter`](crate::buf::SegmentWriter): of a body that came or was made of other bytes, as those that a proxy or a
+/// bridge hands on, one of 4 KiB or more counts as if it had such a field.
 ///
 /// The work is done where the message is encoded, in one go: a request in the call of the client method, messages of a stream in the
 /// task that sends them, a reply in the task of its handler. That thread of the runtime does nothing else meanwhile.
@@ -47,8 +49,8 @@ impl Compression {
         Self { encoding: Some(encoding), payloads: false }
     }
 
-    /// Compresses messages with large `bytes` fields too. Those fields are then not sent from where they lie, and their
-    /// receiver has copies of them: no.
+    /// Compresses messages with large `bytes` fields too, and large ones of which that is not known. Those fields are then not sent
+    /// from where they lie, and their receiver has copies of them: no.
     pub const fn compress_payloads(mut self, yes: bool) -> Self {
         self.payloads = yes;
         self
@@ -107,7 +109,7 @@ impl Outbound {
         let Some(encoding) = compression.encoding else { return body };
         if !self.takes.contains(encoding)
             || body.len() < MIN_COMPRESSED_LEN
-            || (!compression.payloads && has_payload(&body))
+            || (!compression.payloads && body.may_have_payload())
         {
             return body;
         }
@@ -119,11 +121,6 @@ impl Outbound {
             Ok(_) | Err(_) => body,
         }
     }
-}
-
-/// Whether a large field is carried by reference: those are segments of their own, behind one with the field's head.
-fn has_payload(body: &Body) -> bool {
-    body.segments().skip(1).any(|segment| segment.len() >= BY_REFERENCE)
 }
 
 fn pack(encoding: Encoding, body: &Body) -> io::Result<Vec<u8>> {

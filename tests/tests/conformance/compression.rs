@@ -30,6 +30,8 @@ use crate::streams::{next, scan, step, take};
 pub(crate) const CASES: &[Case] = &[
     case!(messages_of_every_shape_are_compressed_both_ways).over_a_connection(),
     case!(nothing_is_compressed_that_nobody_asked_for_or_takes).over_a_connection(),
+    case!(a_large_message_of_unknown_fields_is_not_compressed_unless_that_is_asked_for)
+        .over_a_connection(),
     case!(a_request_says_itself_whether_it_is_compressed).over_a_connection(),
     case!(a_large_payload_is_not_compressed_unless_that_is_asked_for).over_a_connection(),
     case!(what_one_side_does_not_take_is_decompressed_on_the_way).over_a_connection(),
@@ -291,6 +293,30 @@ async fn a_large_payload_is_not_compressed_unless_that_is_asked_for(fixture: Fix
         let sent = zeroes(2 * SHORT);
         let reply = client.digest(sent.clone()).await.expect("digest");
         assert_eq!(reply.get_ref().address, sent.payload.as_ptr().addr() as u64);
+    }
+}
+
+async fn a_large_message_of_unknown_fields_is_not_compressed_unless_that_is_asked_for(
+    fixture: Fixture,
+) {
+    let watched = Watched::before(&fixture, offering(&Desk::default()), Server::builder()).await;
+    let gzip = Compression::new(Encoding::Gzip);
+    let client = watched.client(gzip).await;
+    let encoded = Prost.encode(&scan(1, 1, &[0; 3 * SHORT], Act::Take));
+    let one_piece = encoded.clone().into_bytes();
+    let pieces = || [one_piece.slice(..SHORT), one_piece.slice(SHORT..)].into_iter().collect();
+    let zip = Some(Encoding::Gzip);
+    for (body, compression, expected) in [
+        (encoded, gzip, zip),
+        (Body::from(one_piece.clone()), gzip, None),
+        (pieces(), gzip, None),
+        (pieces(), gzip.compress_payloads(true), zip),
+    ] {
+        let mut request = Request::new(StreamInput::Whole(body));
+        request.set_compression(compression);
+        client.channel().call(path("Scan"), request).await.expect("it begins");
+        let passed = watched.requests.take();
+        assert!(matches!(&passed[..], [(encoding, _)] if *encoding == expected), "{passed:?}");
     }
 }
 

@@ -51,7 +51,7 @@ fn what_the_peer_does_not_take_what_is_short_and_what_gains_nothing_goes_as_it_i
     assert!(is_compressed(&sent(&of(MIN_COMPRESSED_LEN), Encodings::all(), GZIP)));
     let mut random = fastrand::Rng::with_seed(1);
     let noise: Bytes = std::iter::repeat_with(|| random.u8(..)).take(9000).collect();
-    let body = sent(&Body::from(noise.clone()), Encodings::all(), GZIP);
+    let body = sent(&Body::from(noise.clone()), Encodings::all(), GZIP.compress_payloads(true));
     assert!(!is_compressed(&body));
     assert_eq!(body.into_bytes().as_ptr(), noise.as_ptr());
 }
@@ -67,6 +67,20 @@ fn a_large_field_keeps_its_message_from_it_unless_that_is_asked_for() {
     assert!(is_compressed(&sent(&plain, Encodings::all(), GZIP.compress_payloads(true))));
     // Long by other fields.
     assert!(is_compressed(&sent(&Prost.encode(&block(90_000, 100)), Encodings::all(), GZIP)));
+}
+
+#[test]
+fn a_large_message_that_was_not_encoded_here_counts_as_one_with_a_large_field() {
+    let text = Prost.encode(&block(2 * BY_REFERENCE, 0));
+    assert!(is_compressed(&sent(&text, Encodings::all(), GZIP)));
+    let bytes = text.into_bytes();
+    let (first, second) = (bytes.slice(..BY_REFERENCE), bytes.slice(BY_REFERENCE..));
+    for came in [Body::from(bytes.clone()), [first, second].into_iter().collect()] {
+        assert!(!is_compressed(&sent(&came, Encodings::all(), GZIP)));
+        assert!(is_compressed(&sent(&came, Encodings::all(), GZIP.compress_payloads(true))));
+    }
+    let short = Body::from(bytes.slice(..BY_REFERENCE - 1));
+    assert!(is_compressed(&sent(&short, Encodings::all(), GZIP)), "it has no large field");
 }
 
 #[test]
