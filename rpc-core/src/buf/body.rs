@@ -106,7 +106,8 @@ impl Body {
     }
 
     /// The same bytes, which are a message that was compressed: as a bridge has them from another system. Nothing is checked until
-    /// it is decoded, where one of more than 64 MiB is refused.
+    /// it is decompressed. A side of a connection does that whose peer does not take it, up to its own `max_message_size`; its
+    /// receiver, up to that one's; and who decodes it without a connection, in this process, up to 64 MiB.
     #[must_use]
     pub fn with_encoding(self, encoding: Encoding) -> Self {
         self.coded_as(Coded::made(encoding))
@@ -127,8 +128,8 @@ impl Body {
     /// # Errors
     ///
     /// As for [`encoding`](Self::encoding); `ResourceExhausted` if the message is longer than its receiver's
-    /// `max_message_size`, of which no more is decompressed; `Internal` if the bytes do not decompress. The status leaves
-    /// `executed` to the caller.
+    /// `max_message_size`, or than 64 MiB if it was made compressed in this process, of which no more is decompressed; `Internal` if
+    /// the bytes do not decompress. The status leaves `executed` to the caller.
     pub fn decompressed(self) -> Result<Self, Status> {
         match self.coded().copied() {
             None => Ok(self),

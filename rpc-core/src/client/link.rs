@@ -118,7 +118,7 @@ impl Link {
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
             peer_max_metadata_size: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
             compression: config.send_compressed,
-            takes: Outbound::to(&peer),
+            takes: Outbound::to(&peer, &config.limits, Receiver::Client),
             compressed: Inbound::new(&config.limits, Receiver::Client),
             windows: StreamWindows { local: local_window, peer: peer.stream_window },
             runtime: Handle::current(),

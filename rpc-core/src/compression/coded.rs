@@ -15,11 +15,13 @@ pub(crate) struct Coded {
     limit: usize,
     /// Whose peer compressed it; `None` of a body that was made in this process.
     receiver: Option<Receiver>,
+    /// Whose limit it is.
+    limited_by: Option<Receiver>,
     /// Whether its receiver said that it takes this.
     accepted: bool,
 }
 
-/// Which side a message came to.
+/// Which side a message came to, or of what is sent, which side that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receiver {
     Client,
@@ -46,16 +48,24 @@ impl Inbound {
             return body;
         }
         let accepted = self.accepts.has(id);
-        let receiver = Some(self.receiver);
-        body.coded_as(Coded { id, limit: self.limit, receiver, accepted })
+        let side = Some(self.receiver);
+        body.coded_as(Coded { id, limit: self.limit, receiver: side, limited_by: side, accepted })
     }
 }
 
 impl Coded {
-    /// Of a body that was made in this process. What it may become is bounded as by default.
+    /// Of a body that was made in this process. What it may become is bounded as by default, unless a connection says otherwise.
     pub(crate) fn made(encoding: Encoding) -> Self {
         let limit = Limits::default().max_message_size;
-        Self { id: encoding.id(), limit, receiver: None, accepted: true }
+        Self { id: encoding.id(), limit, receiver: None, limited_by: None, accepted: true }
+    }
+
+    /// The same at the side of a connection that decompresses it to send it. What came keeps the limit of who received it.
+    pub(super) fn sent_by(self, side: Receiver, limit: usize) -> Self {
+        match self.receiver {
+            Some(_) => self,
+            None => Self { limit, limited_by: Some(side), ..self },
+        }
     }
 
     pub(crate) fn id(&self) -> EncodingId {
@@ -117,10 +127,10 @@ impl Coded {
     }
 
     fn too_long(&self, len: usize) -> Status {
-        let setter = match self.receiver {
+        let setter = match self.limited_by {
             Some(Receiver::Server) => ", set by the server's max_message_size(..)",
             Some(Receiver::Client) => ", set by the client's max_message_size(..)",
-            None => "",
+            None => ", the bound on what is handed over within this process",
         };
         Status::resource_exhausted(format!(
             "{} message of {} exceeds max_message_size of {} when it is decompressed{setter}",
@@ -178,8 +188,8 @@ mod tests {
     #[test]
     fn a_bomb_says_both_lengths_and_the_setter() {
         let zeros = Body::from(Bytes::from(vec![0; 10 << 20]));
-        let takes =
-            super::super::Outbound::to(&crate::wire::Hello { encodings: 2, ..Default::default() });
+        let peer = crate::wire::Hello { encodings: 2, ..Default::default() };
+        let takes = super::super::Outbound::to(&peer, &Limits::default(), Receiver::Client);
         let all = super::super::Compression::new(Encoding::Gzip).compress_payloads(true);
         let bomb = takes.prepare(zeros, all, |_| Ok(())).expect("no limit");
         let len = bomb.len();

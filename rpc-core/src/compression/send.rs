@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use flate2::write::GzEncoder;
 
-use super::{Coded, Encoding, Encodings};
+use super::{Coded, Encoding, Encodings, Receiver};
 use crate::buf::Body;
+use crate::config::Limits;
 use crate::status::Status;
 use crate::wire::Hello;
 
@@ -72,16 +73,20 @@ impl From<Encoding> for Compression {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outbound {
     takes: Encodings,
+    /// This side, and bytes of what it decompresses to send it.
+    side: Receiver,
+    limit: usize,
 }
 
 impl Outbound {
-    /// As the peer's HELLO says it.
-    pub(crate) fn to(peer: &Hello) -> Self {
-        Self { takes: Encodings::from_bits(peer.encodings) }
+    /// As the peer's HELLO says it, from `side` with these limits.
+    pub(crate) fn to(peer: &Hello, limits: &Limits, side: Receiver) -> Self {
+        let takes = Encodings::from_bits(peer.encodings);
+        Self { takes, side, limit: limits.max_message_size }
     }
 
     /// The body as it is sent, if `check` allows its length. One that came compressed goes on as it is if the peer takes that,
-    /// and is decompressed otherwise.
+    /// and is decompressed otherwise, up to this side's limit.
     ///
     /// # Errors
     ///
@@ -98,7 +103,7 @@ impl Outbound {
                 check(body.len())?;
                 return Ok(body);
             }
-            Some(_) => body.decompressed()?,
+            Some(coded) => coded.sent_by(self.side, self.limit).decompress(body)?,
         };
         check(body.len())?;
         Ok(self.compress(body, compression))

@@ -15,7 +15,7 @@ use super::intake::Intake;
 use super::placing::Placer;
 use super::router::Router;
 use super::workers::Workers;
-use crate::compression::Outbound;
+use crate::compression::{Outbound, Receiver};
 use crate::config::ServerConfig;
 use crate::error::{Error, ErrorKind};
 use crate::proto::deadlines::deadline_after;
@@ -271,7 +271,7 @@ impl Shared {
             pressure: PressureWatch::of(&*connection),
             max_reply: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
             max_metadata: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
-            takes: Outbound::to(&peer),
+            takes: Outbound::to(&peer, limits, Receiver::Server),
         });
         let (workers, compression) = (Workers::default(), self.config.send_compressed);
         let peer = Arc::new(Peer { connection, intake, origin, workers, compression });

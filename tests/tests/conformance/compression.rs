@@ -32,6 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(nothing_is_compressed_that_nobody_asked_for_or_takes).over_a_connection(),
     case!(a_large_message_of_unknown_fields_is_not_compressed_unless_that_is_asked_for)
         .over_a_connection(),
+    case!(what_was_made_compressed_is_decompressed_within_its_senders_limit).over_a_connection(),
     case!(a_request_says_itself_whether_it_is_compressed).over_a_connection(),
     case!(a_large_payload_is_not_compressed_unless_that_is_asked_for).over_a_connection(),
     case!(what_one_side_does_not_take_is_decompressed_on_the_way).over_a_connection(),
@@ -318,6 +319,22 @@ async fn a_large_message_of_unknown_fields_is_not_compressed_unless_that_is_aske
         let passed = watched.requests.take();
         assert!(matches!(&passed[..], [(encoding, _)] if *encoding == expected), "{passed:?}");
     }
+}
+
+async fn what_was_made_compressed_is_decompressed_within_its_senders_limit(fixture: Fixture) {
+    let builder = Server::builder().accept_compressed(Encodings::NONE);
+    let builder = builder.max_message_size(LIMIT).fallback(Always(compressed(bomb())));
+    let serving = Serving::start(builder, &fixture.target()).await;
+    let endpoint = serving.endpoint().accept_compressed(Encodings::NONE);
+    let status = ConformanceClient::new(connect(&endpoint).await).echo(zeroes(1)).await;
+    let status = status.expect_err("the server does not decompress it");
+    assert_bomb(&status, "set by the server's max_message_size(..)");
+    assert_eq!(status.executed(), Executed::Yes);
+
+    let channel = connect(&endpoint.max_message_size(LIMIT)).await;
+    let status = fails(channel.call(path("Echo"), whole(&bomb()))).await;
+    assert_bomb(&status, "set by the client's max_message_size(..)");
+    assert_eq!(status.executed(), Executed::No);
 }
 
 async fn what_one_side_does_not_take_is_decompressed_on_the_way(fixture: Fixture) {

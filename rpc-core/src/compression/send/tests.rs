@@ -18,7 +18,7 @@ fn block(name: usize, data: usize) -> Block {
 }
 
 fn to(takes: Encodings) -> Outbound {
-    Outbound { takes }
+    Outbound { takes, side: Receiver::Client, limit: 1 << 20 }
 }
 
 fn sent(body: &Body, takes: Encodings, compression: Compression) -> Body {
@@ -81,6 +81,26 @@ fn a_large_message_that_was_not_encoded_here_counts_as_one_with_a_large_field() 
     }
     let short = Body::from(bytes.slice(..BY_REFERENCE - 1));
     assert!(is_compressed(&sent(&short, Encodings::all(), GZIP)), "it has no large field");
+}
+
+#[test]
+fn what_was_made_compressed_is_decompressed_within_the_limit_of_who_sends_it() {
+    let all = GZIP.compress_payloads(true);
+    let default = Limits::default().max_message_size;
+    let made = sent(&Body::from(Bytes::from(vec![0; default + 1])), Encodings::all(), all);
+    assert_eq!(
+        made.clone().decompressed().map_err(|it| it.code()).err(),
+        Some(Code::ResourceExhausted)
+    );
+    let with = |limit, side| Outbound { takes: Encodings::NONE, side, limit };
+    let plain = with(default + 1, Receiver::Client).prepare(made.clone(), GZIP, |_| Ok(()));
+    assert_eq!(plain.expect("the limit was raised").len(), default + 1);
+    for (side, setter) in [(Receiver::Client, "the client's"), (Receiver::Server, "the server's")] {
+        let status = with(1 << 20, side).prepare(made.clone(), GZIP, |_| Ok(()));
+        let status = status.expect_err("64 MiB are more than 1");
+        let said = format!("max_message_size of 1 MiB when it is decompressed, set by {setter}");
+        assert!(status.message().contains(&said), "{status}");
+    }
 }
 
 #[test]
