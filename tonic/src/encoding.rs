@@ -8,9 +8,9 @@
 use http::{HeaderMap, HeaderValue};
 use verbwire::compression::Encoding;
 
-const GRPC_ENCODING: &str = "grpc-encoding";
+pub(crate) const GRPC_ENCODING: &str = "grpc-encoding";
 
-const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
+pub(crate) const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 
 /// How the messages of a body are compressed whose frames say that they are.
 #[derive(Debug, Clone, PartialEq, Eq)]

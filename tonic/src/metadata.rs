@@ -18,8 +18,8 @@ const UNDERSTOOD: [&str; 6] = [
     "grpc-status",
     "grpc-message",
     "grpc-status-details-bin",
-    "grpc-encoding",
-    "grpc-accept-encoding",
+    crate::encoding::GRPC_ENCODING,
+    crate::encoding::GRPC_ACCEPT_ENCODING,
 ];
 
 /// What becomes of entries with the names of HTTP's own headers.
