@@ -1,7 +1,7 @@
 //! A channel for clients that tonic generated.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -123,10 +123,8 @@ impl Channel {
         let named = encoding::named(&parts.headers);
         let body = Incoming::new(body, Side::Request, self.limit, named);
         let request = options(parts).map_err(|status| status.with_executed(Executed::No))?;
-        let mut body = Some(body);
         // A request that is there at once goes out whole; that of a stream is polled beside the reply.
-        let start = poll_fn(|cx| Poll::Ready(body.take().map(|body| body.start(cx)))).await;
-        let input = match start.expect("polled once") {
+        let input = match body.start().await {
             Start::Whole(mut message, _) => {
                 attachment
                     .map_or(Ok(()), |attached| attachment::attach(&mut message, attached))

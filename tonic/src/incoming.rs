@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -77,20 +78,25 @@ impl Incoming {
         }
     }
 
-    /// What it is, as far as that shows at once. What is read is kept for who polls the stream.
-    pub(crate) fn start(mut self, cx: &mut Context<'_>) -> Start {
-        let first = match self.poll_next(cx) {
+    /// What it is, as far as that shows at once: it does not wait. What is read is kept for who polls the stream.
+    pub(crate) async fn start(mut self) -> Start {
+        let first = match self.next_now().await {
             Poll::Ready(Some(Ok(message))) => message,
             Poll::Ready(Some(Err(failed))) => return self.failed_at_once(failed),
             Poll::Ready(None) | Poll::Pending => return Start::Stream(self),
         };
-        let second = match self.poll_next(cx) {
+        let second = match self.next_now().await {
             Poll::Ready(None) => return Start::Whole(first, self.take_trailers()),
             Poll::Ready(Some(item)) => Some(item),
             Poll::Pending => None,
         };
         self.ahead.extend([Ok(first)].into_iter().chain(second));
         Start::Stream(self)
+    }
+
+    /// The next message if it is there, and `Pending` if it is not.
+    async fn next_now(&mut self) -> Poll<Option<Result<Body, Status>>> {
+        poll_fn(|cx| Poll::Ready(self.poll_next(cx))).await
     }
 
     /// A request need not be sent then. A response has begun, and fails behind its headers.

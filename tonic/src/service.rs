@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
@@ -226,15 +225,11 @@ impl<S: TonicService> Bridge<S> {
 
 /// A reply that is there at once is whole, unless the caller wants a stream in any case.
 async fn begin(form: ReplyForm, messages: Incoming) -> Result<(StreamOutput, MetadataMap), Status> {
-    let mut messages = Some(messages);
-    let start = poll_fn(|cx| {
-        let start = messages.take().map(|messages| match form {
-            ReplyForm::Stream => Start::Stream(messages),
-            ReplyForm::Whole | ReplyForm::Either => messages.start(cx),
-        });
-        Poll::Ready(start)
-    });
-    match start.await.expect("polled once") {
+    let start = match form {
+        ReplyForm::Stream => Start::Stream(messages),
+        ReplyForm::Whole | ReplyForm::Either => messages.start().await,
+    };
+    match start {
         Start::Whole(message, trailers) => Ok((StreamOutput::Whole(message), trailers)),
         Start::Stream(messages) => {
             Ok((StreamOutput::Stream(Box::new(messages)), MetadataMap::new()))
