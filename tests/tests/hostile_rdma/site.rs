@@ -274,7 +274,7 @@ impl Site {
 
     /// No memory for long bodies is in use, while connections live. On a device others have to be told first.
     pub(crate) async fn assert_pools_idle(&self) {
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + LONG;
         loop {
             let found = self.transports.each_ref().map(Memory::of);
             if found.iter().zip(&self.idle).all(|(found, idle)| found.is_within(idle)) {
