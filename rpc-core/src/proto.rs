@@ -12,6 +12,7 @@
 //! * [`client`]: the caller's side of every call on a connection.
 //! * [`server`]: the callee's side.
 //! * [`sessions`]: calls that run once, however often they are repeated.
+//! * [`tickets`]: who is let in as the second path of a connection.
 
 pub mod calls;
 pub mod client;
@@ -23,3 +24,4 @@ mod pair;
 pub mod server;
 pub mod sessions;
 pub mod stream;
+pub mod tickets;

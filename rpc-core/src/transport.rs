@@ -24,6 +24,7 @@ pub mod pressure;
 pub mod sleeper;
 pub mod stall;
 mod target;
+mod ticket;
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -36,11 +37,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::buf::Buffer;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Head, Message};
 use crate::wire::Hello;
 
 pub use target::Target;
+pub use ticket::Ticket;
 
 /// A boxed future of the control path.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -84,6 +86,12 @@ pub trait Listener: Send + 'static {
     /// The target with what the system filled in, for example the port where 0 was asked.
     fn local_target(&self) -> &Target;
 
+    /// Where clients reach it, each of them a way to this listener. More than one where it listens at all addresses of a
+    /// machine and the transport knows them.
+    fn targets(&self) -> Vec<Target> {
+        vec![self.local_target().clone()]
+    }
+
     /// The next peer that connects.
     ///
     /// # Errors
@@ -96,6 +104,17 @@ pub trait Listener: Send + 'static {
 pub trait Accepting: Send + 'static {
     /// The peer's address, for logs.
     fn peer(&self) -> String;
+
+    /// What admits the peer, if it brought anything. `None` over transports that carry none.
+    fn ticket(&self) -> Option<Ticket> {
+        None
+    }
+
+    /// Turns the peer away before anything was made for it. It is told `why` as far as the transport has room for words
+    /// there, which over RDMA is 56 bytes; dropped, it is turned away without.
+    fn refuse(self: Box<Self>, why: &str) {
+        let _no_words_here = why;
+    }
 
     /// Exchanges HELLO.
     ///
@@ -116,6 +135,25 @@ pub struct LocalSide {
     pub placement: Arc<dyn PlacementHook>,
     /// When the attempt ends.
     pub deadline: Instant,
+    /// What admits this side where it connects, at a listener that asks for it. A transport that carries none refuses to
+    /// connect with one.
+    pub ticket: Option<Ticket>,
+}
+
+impl LocalSide {
+    /// For transports that carry no tickets.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if there is one.
+    pub fn without_ticket(&self, scheme: &str) -> Result<(), Error> {
+        if self.ticket.is_none() {
+            return Ok(());
+        }
+        let message =
+            format!("{scheme}:// cannot be the second path of a connection: it carries no ticket");
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
 }
 
 /// A connection on which both sides have said HELLO.

@@ -9,6 +9,7 @@ pub mod head;
 pub mod header;
 pub mod hello;
 pub mod metadata;
+pub mod paths;
 pub mod session;
 pub mod status;
 pub mod tlv;

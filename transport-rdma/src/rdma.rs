@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, timeout_at};
 use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
 use verbwire_core::transport::{
-    Accepting, BoxFuture, Established, Listener, LocalSide, Path, Transport,
+    Accepting, BoxFuture, Established, Listener, LocalSide, Path, Ticket, Transport,
 };
 use verbwire_core::wire::Hello;
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
@@ -127,7 +127,8 @@ impl Transport for RdmaTransport {
         local: LocalSide,
     ) -> BoxFuture<'a, Result<Established, Error>> {
         Box::pin(async move {
-            let connected = timeout_at(local.deadline, self.connect_qp(target, &local.hello));
+            let greeting = Greeting { nonce: local.hello.connection, ticket: local.ticket };
+            let connected = timeout_at(local.deadline, self.connect_qp(target, greeting));
             let opened = connected.await.unwrap_or_else(|_elapsed| {
                 let message =
                     format!("{target} did not answer in time: check the address and server");
@@ -152,14 +153,13 @@ impl Transport for RdmaTransport {
 }
 
 impl RdmaTransport {
-    async fn connect_qp(&self, target: &Target, hello: &Hello) -> Result<Opened, Error> {
+    async fn connect_qp(&self, target: &Target, greeting: Greeting) -> Result<Opened, Error> {
         let resolved = self.cm.resolve(target.address()).await?;
         let mut opened = self.shared.open(&resolved.nic()).await?;
-        let greeting = Greeting { nonce: hello.connection };
         let qp = Arc::clone(opened.endpoint.qp());
         let connected = resolved.connect(qp, greeting.encode()).await?;
         match Greeting::decode(&connected.private_data) {
-            Ok(answer) if answer == greeting => {}
+            Ok(answer) if answer == greeting.answer() => {}
             Ok(_) => return Err(foreign(target.address(), "answered somebody else's request")),
             Err(error) => return Err(foreign(target.address(), &error.to_string())),
         }
@@ -376,6 +376,14 @@ impl Accepting for Accepted {
         self.request.peer()
     }
 
+    fn ticket(&self) -> Option<Ticket> {
+        self.greeting.ticket
+    }
+
+    fn refuse(self: Box<Self>, why: &str) {
+        self.request.reject(refusal(why));
+    }
+
     fn handshake(
         self: Box<Self>,
         local: LocalSide,
@@ -391,7 +399,8 @@ impl Accepting for Accepted {
                 }
             };
             let qp = Arc::clone(opened.endpoint.qp());
-            let accepted = timeout_at(local.deadline, request.accept(qp, greeting.encode()));
+            let accepted =
+                timeout_at(local.deadline, request.accept(qp, greeting.answer().encode()));
             let connected = accepted.await.unwrap_or_else(|_elapsed| {
                 let message = format!("{peer} did not finish connecting in time");
                 Err(Error::new(ErrorKind::TimedOut, message))

@@ -52,6 +52,7 @@ impl Transport for TcpTransport {
         local: LocalSide,
     ) -> BoxFuture<'a, Result<Established, Error>> {
         Box::pin(async move {
+            local.without_ticket(SCHEME)?;
             let addresses = resolve(target.address(), local.deadline).await?;
             let stream = connect_any(&addresses, local.deadline).await?;
             establish(stream, Side::Connecting, &self.shared, local).await

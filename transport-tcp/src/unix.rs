@@ -53,6 +53,7 @@ impl Transport for UnixTransport {
         local: LocalSide,
     ) -> BoxFuture<'a, Result<Established, Error>> {
         Box::pin(async move {
+            local.without_ticket(SCHEME)?;
             let path = absolute(target)?;
             let stream = match timeout_at(local.deadline, connect(path)).await {
                 Ok(Ok(stream)) => stream,

@@ -68,6 +68,7 @@ impl Channel {
             hello: hello.clone(),
             placement: Arc::clone(&table) as _,
             deadline: deadline_after(Instant::now(), config.connect_timeout),
+            ticket: None,
         };
         let established = transport.connect(target, local).await?;
         if let Err(error) = agree(&hello, &established.peer) {

@@ -257,6 +257,7 @@ impl Shared {
             hello: hello.clone(),
             placement: Arc::clone(&intake) as _,
             deadline: deadline_after(Instant::now(), self.config.handshake_timeout),
+            ticket: None,
         };
         let Established { connection, peer } = accepting.handshake(local).await?;
         if let Err(error) = agree(&hello, &peer) {

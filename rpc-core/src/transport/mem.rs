@@ -42,7 +42,7 @@ impl Transport for MemTransport {
             // Who waits must not keep the door: with its listener goes the knock, and the wait ends.
             drop(door);
             match timeout_at(deadline, answered).await {
-                Ok(Ok(established)) => Ok(established),
+                Ok(Ok(answer)) => answer,
                 Ok(Err(_gone)) => Err(Error::new(
                     ErrorKind::Unreachable,
                     format!("the server at {target} stopped before it answered"),

@@ -30,7 +30,12 @@ impl PlacementHook for Everything {
 }
 
 pub(crate) fn side(hello: Hello) -> LocalSide {
-    LocalSide { hello, placement: Arc::new(Everything), deadline: Instant::now() + LONG }
+    LocalSide {
+        hello,
+        placement: Arc::new(Everything),
+        deadline: Instant::now() + LONG,
+        ticket: None,
+    }
 }
 
 /// A side with default limits.

@@ -67,6 +67,7 @@ fn side(seed: u64) -> LocalSide {
         hello: Identity::new(Random::from_seed(seed)).hello(&Limits::default()),
         placement: Arc::new(Everything),
         deadline: Instant::now() + Duration::from_secs(20),
+        ticket: None,
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn side(placement: impl PlacementHook + 'static) -> LocalSide {
         hello: hello(),
         placement: Arc::new(placement),
         deadline: Instant::now() + Duration::from_secs(20),
+        ticket: None,
     }
 }
 

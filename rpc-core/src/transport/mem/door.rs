@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::connection::MemConnection;
 use crate::error::{Error, ErrorKind};
-use crate::transport::{Accepting, BoxFuture, Established, Listener, LocalSide, Target};
+use crate::transport::{Accepting, BoxFuture, Established, Listener, LocalSide, Target, Ticket};
 
 static DOORS: Mutex<BTreeMap<String, Weak<Door>>> = Mutex::new(BTreeMap::new());
 
@@ -25,7 +25,7 @@ struct Waiting {
 /// A client that wants in. Its queue place is bounded by the client itself, which waits for the answer.
 pub(super) struct Knock {
     pub(super) local: LocalSide,
-    pub(super) answer: oneshot::Sender<Established>,
+    pub(super) answer: oneshot::Sender<Result<Established, Error>>,
 }
 
 impl Door {
@@ -105,6 +105,17 @@ impl Accepting for MemAccepting {
         format!("a client of {}", self.target)
     }
 
+    fn ticket(&self) -> Option<Ticket> {
+        self.knock.local.ticket
+    }
+
+    fn refuse(self: Box<Self>, why: &str) {
+        let message = format!("the server at {} refused: {why}", self.target);
+        let error = Error::new(ErrorKind::Unreachable, message);
+        // The client may have given up.
+        let _told = self.knock.answer.send(Err(error));
+    }
+
     fn handshake(
         self: Box<Self>,
         local: LocalSide,
@@ -112,7 +123,7 @@ impl Accepting for MemAccepting {
         let Self { target, knock } = *self;
         let (client_hello, server_hello) = (knock.local.hello.clone(), local.hello.clone());
         let (client, server) = MemConnection::pair(&target, knock.local, local);
-        let sent = knock.answer.send(Established { connection: client, peer: server_hello });
+        let sent = knock.answer.send(Ok(Established { connection: client, peer: server_hello }));
         let outcome = match sent {
             Ok(()) => Ok(Established { connection: server, peer: client_hello }),
             Err(_gone) => Err(Error::new(ErrorKind::Lost, "the client gave up while it connected")),

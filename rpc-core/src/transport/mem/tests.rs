@@ -25,6 +25,7 @@ fn side(limits: &Limits) -> LocalSide {
         hello: Identity::new(Random::from_seed(1)).hello(limits),
         placement: Arc::new(Anywhere),
         deadline: Instant::now() + Duration::from_secs(1),
+        ticket: None,
     }
 }
 
