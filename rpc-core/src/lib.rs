@@ -10,6 +10,7 @@
 //! * [`transport`]: the seam that transports implement, and the in-process transport `mem://`.
 //! * [`wire`]: the bytes of headers, TLVs and HELLO, shared by all byte transports.
 //! * [`proto`]: the rules of calls as state machines without sockets, clocks or tasks.
+//! * [`paths`]: which ways two peers have to each other, for people.
 //! * [`buf`]: message bodies as lists of segments, so that large `bytes` fields are never copied.
 //!
 //! This crate knows no transport but `mem`, and neither http, tower nor tonic. Applications use the
@@ -32,6 +33,7 @@ pub mod interceptor;
 pub mod message;
 pub mod metadata;
 mod panics;
+pub mod paths;
 pub mod proto;
 mod request;
 pub mod server;

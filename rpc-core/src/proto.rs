@@ -12,6 +12,7 @@
 //! * [`client`]: the caller's side of every call on a connection.
 //! * [`server`]: the callee's side.
 //! * [`sessions`]: calls that run once, however often they are repeated.
+//! * [`offers`]: where second paths begin.
 //! * [`tickets`]: who is let in as the second path of a connection.
 
 pub mod calls;
@@ -19,6 +20,7 @@ pub mod client;
 pub mod deadlines;
 pub mod entrance;
 pub mod hello;
+pub mod offers;
 #[cfg(test)]
 mod pair;
 pub mod server;

@@ -86,6 +86,8 @@ pub(crate) enum Origin {
 pub(crate) struct ConnectionOrigin {
     /// Its number among all connections, as HELLO says it.
     pub(crate) number: u64,
+    /// The connection that it is the second path of.
+    pub(crate) parent: Option<u64>,
     pub(crate) path: Path,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pressure: PressureWatch,
@@ -321,11 +323,11 @@ impl<T> Request<T> {
         }
     }
 
-    /// The number of the connection that it came over.
+    /// The number of the connection that it came over, whichever of its paths.
     pub(crate) fn connection(&self) -> Option<u64> {
         match &self.received.as_ref()?.origin {
             Origin::InProcess => None,
-            Origin::Connection(connection) => Some(connection.number),
+            Origin::Connection(connection) => Some(connection.parent.unwrap_or(connection.number)),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! * [`Server`]: collects services and settings, binds, serves.
 //! * [`Bound`]: a server that listens.
+//! * [`Connections`]: those that it serves, each with its paths; [`Place`]: where it listens, and what it offers beside.
 //! * [`Sessions`]: what is kept so that calls that are repeated run once.
 //! * [`LoadLimits`]: what runs at a time; [`Open`]: what answers for methods that nobody has described; [`Placing`]: where long payloads land.
 //!
@@ -20,6 +21,7 @@ mod open;
 mod outbox;
 mod placing;
 mod router;
+mod seconds;
 mod serving;
 mod sessions;
 mod size;
@@ -30,6 +32,7 @@ pub use builder::{Builder, Server};
 pub use limited::{Limited, LoadLimits};
 pub use open::{Open, OpenService};
 pub use placing::{Landing, LongRequest, Placing};
+pub use seconds::{Connections, Place, ServedConnection};
 pub use serving::Bound;
 pub use sessions::Sessions;
 

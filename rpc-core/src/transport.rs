@@ -15,6 +15,7 @@
 //!
 //! Later parts extend the seam by [`SendHints`] and by [`Connection::capability`], not by new methods.
 
+pub(crate) mod counted;
 pub mod driver;
 pub mod inbound;
 pub mod mem;
@@ -330,6 +331,30 @@ pub struct Path {
     pub local: String,
     /// The other end's address.
     pub peer: String,
+}
+
+/// The device under a connection, for people: what a transport that has one gives as its [`Connection::capability`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its name, for example `rxe0`.
+    pub name: String,
+    /// Its address on its fabric, as the connection uses it; `None` where that is not known.
+    pub gid: Option<String>,
+    /// Bytes of payload in a packet; `None` where that is not known.
+    pub mtu: Option<u32>,
+}
+
+impl fmt::Display for DeviceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if let Some(gid) = &self.gid {
+            write!(f, ", GID {gid}")?;
+        }
+        match self.mtu {
+            Some(mtu) => write!(f, ", MTU {mtu}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Path {

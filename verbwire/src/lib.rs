@@ -42,11 +42,13 @@ pub use verbwire_core::error_details;
 pub use verbwire_core::interceptor;
 pub use verbwire_core::message::{SessionId, SlotUse};
 pub use verbwire_core::metadata;
+pub use verbwire_core::paths::{PathInfo, Paths, Traffic};
 pub use verbwire_core::server::{
-    Bound, Landing, Limited, LoadLimits, LongRequest, Placing, SessionLimits, Sessions,
+    Bound, Connections, Landing, Limited, LoadLimits, LongRequest, Placing, ServedConnection,
+    SessionLimits, Sessions,
 };
-pub use verbwire_core::transport::Path;
 pub use verbwire_core::transport::pressure::{Pressure, PressureWatch};
+pub use verbwire_core::transport::{DeviceInfo, Path};
 pub use verbwire_core::{
     Body, BoxStream, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind,
     Executed, Extensions, IntoRequest, IntoStreamingRequest, NamedService, Origin, Request,

@@ -69,12 +69,26 @@ impl Router {
                 router.open.insert(name, service);
                 continue;
             }
-            for (index, method) in service.descriptor().methods.iter().enumerate() {
-                let route = Route { service: Arc::clone(&service), which: Which::Index(index) };
-                router.add(method, route)?;
-            }
+            router.add_methods(&service)?;
         }
         Ok(router)
+    }
+
+    /// Adds what belongs to the connections themselves: no layer stands before it.
+    ///
+    /// # Errors
+    ///
+    /// A service has its methods already.
+    pub(super) fn add_internal(&mut self, service: impl Service) -> Result<(), Error> {
+        self.add_methods(&(Arc::new(service) as Arc<dyn Service>))
+    }
+
+    fn add_methods(&mut self, service: &Arc<dyn Service>) -> Result<(), Error> {
+        for (index, method) in service.descriptor().methods.iter().enumerate() {
+            let route = Route { service: Arc::clone(service), which: Which::Index(index) };
+            self.add(method, route)?;
+        }
+        Ok(())
     }
 
     fn add(&mut self, method: &MethodDescriptor, route: Route) -> Result<(), Error> {

@@ -14,18 +14,25 @@ use super::driver::Driver;
 use super::intake::Intake;
 use super::placing::Placer;
 use super::router::Router;
+use super::seconds::{
+    Beside, Connections, Entry, Place, Second, SecondListener, Upgrade, accept_second,
+};
 use super::workers::Workers;
 use crate::compression::{Outbound, Receiver};
 use crate::config::ServerConfig;
 use crate::error::{Error, ErrorKind};
+use crate::paths::Line;
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::request::ConnectionOrigin;
+use crate::transport::counted::Counted;
 use crate::transport::pressure::PressureWatch;
-use crate::transport::{Accepting, Established, Listener, LocalSide, Target, Transport};
+use crate::transport::{
+    Accepting, Connection, Established, Listener, LocalSide, Target, Transport,
+};
 
 /// Pause after a failed accept: the usual reason, no descriptors left, does not go away at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A server that listens at all its targets. Connections are accepted while it serves.
 #[must_use = "a bound server does nothing until it serves"]
@@ -42,13 +49,32 @@ pub(super) struct Shared {
     pub(super) config: ServerConfig,
     pub(super) identity: Identity,
     /// Connections that are still allowed.
-    pub(super) connections: Arc<Semaphore>,
+    pub(super) allowed: Arc<Semaphore>,
+    /// Those that are served.
+    pub(super) connections: Connections,
 }
 
 /// A listener and the transport that it came from.
 pub(super) struct Listening {
-    pub(super) transport: Arc<dyn Transport>,
-    pub(super) listener: Box<dyn Listener>,
+    transport: Arc<dyn Transport>,
+    listener: Box<dyn Listener>,
+    upgrade: Upgrade,
+    second: Option<(Arc<Second>, SecondListener)>,
+}
+
+impl Listening {
+    pub(super) async fn at(place: Place) -> Result<Self, Error> {
+        let Place { transport, target, beside } = place;
+        let listener = transport.listen(&target).await?;
+        let (upgrade, second) = match beside {
+            Beside::Nothing(why) => (Upgrade::Never(why.into()), None),
+            Beside::Listener(transport, target) => {
+                let (second, listener) = Second::open(transport, target).await;
+                (Upgrade::To(Arc::clone(&second)), Some((second, listener)))
+            }
+        };
+        Ok(Self { transport, listener, upgrade, second })
+    }
 }
 
 impl Bound {
@@ -60,6 +86,11 @@ impl Bound {
     /// Where the server listens, in the order of binding, with ports that the system chose filled in.
     pub fn local_targets(&self) -> &[Target] {
         &self.targets
+    }
+
+    /// The connections that it serves, to look at and to end.
+    pub fn connections(&self) -> Connections {
+        self.shared.connections.clone()
     }
 
     /// Serves until the future is dropped.
@@ -88,11 +119,13 @@ impl Bound {
     /// As for [`serve`](Self::serve).
     pub async fn serve_with_shutdown(self, signal: impl Future<Output = ()>) -> Result<(), Error> {
         let (stop, stopping) = watch::channel(false);
-        let mut acceptors: JoinSet<Result<(), Error>> = self
-            .listeners
-            .into_iter()
-            .map(|listening| accept(Arc::clone(&self.shared), listening, stopping.clone()))
-            .collect();
+        let mut acceptors: JoinSet<Result<(), Error>> = JoinSet::new();
+        for mut listening in self.listeners {
+            if let Some(second) = listening.second.take() {
+                acceptors.spawn(accept_second(Arc::clone(&self.shared), second, stopping.clone()));
+            }
+            acceptors.spawn(accept(Arc::clone(&self.shared), listening, stopping.clone()));
+        }
         drop(stopping);
         let first = tokio::select! {
             () = signal => None,
@@ -130,7 +163,7 @@ async fn accept(
     listening: Listening,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let Listening { transport, mut listener } = listening;
+    let Listening { transport, mut listener, upgrade, second: _ } = listening;
     let target = listener.local_target().clone();
     let max_handshakes = shared.config.max_handshakes.clamp(1, Semaphore::MAX_PERMITS);
     let handshakes = Arc::new(Semaphore::new(max_handshakes));
@@ -150,8 +183,8 @@ async fn accept(
         match accepted {
             Ok((accepting, permit)) => {
                 let connection = Arc::clone(&shared);
-                let transport = Arc::clone(&transport);
-                connections.spawn(connection.serve(transport, accepting, permit, stop.clone()));
+                let from = (Arc::clone(&transport), upgrade.clone());
+                connections.spawn(connection.serve(from, accepting, permit, stop.clone()));
             }
             Err(error) => {
                 warn!(%target, %error, "cannot accept now");
@@ -164,14 +197,14 @@ async fn accept(
 }
 
 /// A panic in a connection's task is a bug of this crate; it ends that connection and nothing else.
-fn log_panic(target: &Target, ended: Result<(), JoinError>) {
+pub(super) fn log_panic(target: &Target, ended: Result<(), JoinError>) {
     if let Err(panic) = ended {
         error!(%target, %panic, "a connection's task failed");
     }
 }
 
 /// The next connection, once fewer than the allowed number shake hands.
-async fn next_connection(
+pub(super) async fn next_connection(
     listener: &mut dyn Listener,
     handshakes: &Arc<Semaphore>,
 ) -> Result<(Box<dyn Accepting>, OwnedSemaphorePermit), Error> {
@@ -181,7 +214,7 @@ async fn next_connection(
     Ok((accepting, permit))
 }
 
-async fn drain(
+pub(super) async fn drain(
     target: &Target,
     mut connections: JoinSet<()>,
     limit: Duration,
@@ -210,29 +243,33 @@ impl Shared {
         placer: Placer,
         config: ServerConfig,
         identity: Identity,
+        connections: Connections,
     ) -> Self {
-        let connections = config.max_connections.min(Semaphore::MAX_PERMITS);
-        let connections = Arc::new(Semaphore::new(connections));
-        Self { router, placer, config, identity, connections }
+        let allowed = config.max_connections.min(Semaphore::MAX_PERMITS);
+        let allowed = Arc::new(Semaphore::new(allowed));
+        Self { router, placer, config, identity, allowed, connections }
     }
 
     /// One connection, from its HELLO to its end.
     async fn serve(
         self: Arc<Self>,
-        transport: Arc<dyn Transport>,
+        (transport, upgrade): (Arc<dyn Transport>, Upgrade),
         accepting: Box<dyn Accepting>,
         permit: OwnedSemaphorePermit,
         stopping: watch::Receiver<bool>,
     ) {
         let peer = accepting.peer();
-        let admission = Arc::clone(&self.connections).try_acquire_owned();
-        let mut driver = match self.shake_hands(transport, accepting, stopping).await {
-            Ok(driver) => driver,
-            Err(error) => return debug!(peer, %error, "handshake failed"),
-        };
+        let admission = Arc::clone(&self.allowed).try_acquire_owned();
+        let Greeted { mut driver, line, number, incarnation } =
+            match self.shake_hands(transport, accepting, None, stopping).await {
+                Ok(greeted) => greeted,
+                Err(error) => return debug!(peer, %error, "handshake failed"),
+            };
         match admission {
             Ok(_held) => {
                 drop(permit);
+                let entry = Entry::new((number, incarnation), line, upgrade);
+                let _listed = self.connections.insert(entry);
                 driver.await;
             }
             Err(_full) => {
@@ -243,12 +280,13 @@ impl Shared {
         }
     }
 
-    async fn shake_hands(
+    pub(super) async fn shake_hands(
         &self,
         transport: Arc<dyn Transport>,
         accepting: Box<dyn Accepting>,
+        parent: Option<u64>,
         mut stopping: watch::Receiver<bool>,
-    ) -> Result<Driver, Error> {
+    ) -> Result<Greeted, Error> {
         let limits = &self.config.limits;
         let hello = self.identity.hello(limits);
         let (router, placer) = (Arc::clone(&self.router), self.placer.clone());
@@ -265,8 +303,13 @@ impl Shared {
             return Err(error);
         }
         intake.with_calls(|calls| calls.set_peer_window(peer.stream_window));
+        let (number, incarnation) = (hello.connection, peer.incarnation);
+        let counted = Counted::new(connection);
+        let line = Line::new(Arc::clone(&counted));
+        let connection: Arc<dyn Connection> = counted;
         let origin = Arc::new(ConnectionOrigin {
-            number: hello.connection,
+            number,
+            parent,
             path: connection.path(),
             transport,
             pressure: PressureWatch::of(&*connection),
@@ -280,8 +323,18 @@ impl Shared {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;
         });
-        Ok(Driver::new(peer, shutdown))
+        Ok(Greeted { driver: Driver::new(peer, shutdown), line, number, incarnation })
     }
+}
+
+/// A connection whose HELLOs were exchanged.
+pub(super) struct Greeted {
+    pub(super) driver: Driver,
+    pub(super) line: Line,
+    /// Of the connection.
+    number: u64,
+    /// The client's.
+    pub(super) incarnation: u64,
 }
 
 #[cfg(all(test, not(loom)))]

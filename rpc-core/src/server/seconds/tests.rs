@@ -1,0 +1,304 @@
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::*;
+use crate::buf::{Body, Buffer};
+use crate::client::{Channel, Client};
+use crate::config::{ClientConfig, Limits, Random};
+use crate::error::{Error, ErrorKind};
+use crate::proto::hello::Identity;
+use crate::proto::tickets::TicketCounts;
+use crate::request::{Request, Response};
+use crate::server::{Bound, Builder, Server};
+use crate::service::{HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary};
+use crate::status::{Code, Status};
+use crate::transport::mem::MemTransport;
+use crate::transport::{
+    Announced, BoxFuture, Established, Listener, LocalSide, Placement, PlacementHook, Ticket,
+};
+use crate::wire::Hello;
+use crate::wire::paths::{OfferReply, OfferRequest, SERVICE};
+
+static ECHO: ServiceDescriptor =
+    ServiceDescriptor::new("test.Echo", &[MethodDescriptor::new("Echo", "/test.Echo/Echo")]);
+
+struct Echo;
+
+impl Service for Echo {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &ECHO
+    }
+
+    fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
+        unary(
+            request,
+            |request: Request<u32>| async move { Ok(Response::new(request.into_inner())) },
+        )
+    }
+}
+
+/// A transport whose device is there or not.
+#[derive(Default)]
+struct Fickle(AtomicBool);
+
+impl Transport for Fickle {
+    fn connect<'a>(
+        &'a self,
+        target: &'a Target,
+        local: LocalSide,
+    ) -> BoxFuture<'a, Result<Established, Error>> {
+        MemTransport.connect(target, local)
+    }
+
+    fn listen<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
+        match self.0.load(Ordering::Relaxed) {
+            true => MemTransport.listen(target),
+            false => {
+                let error = Error::new(ErrorKind::LocalResource, "there is no device");
+                Box::pin(std::future::ready(Err(error)))
+            }
+        }
+    }
+
+    fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
+        MemTransport.alloc(len, deadline)
+    }
+}
+
+struct Anywhere;
+
+impl PlacementHook for Anywhere {
+    fn place(&self, _announced: Announced<'_>) -> Placement {
+        Placement::Pool
+    }
+}
+
+fn mem(name: &str) -> (Arc<dyn Transport>, Target) {
+    (Arc::new(MemTransport), Target::new("mem", name))
+}
+
+fn second_of(name: &str) -> Target {
+    Target::new("mem", format!("{name}-second"))
+}
+
+/// A server at `name` with a listener for second paths, and what it serves.
+async fn serve_with(builder: Builder, name: &str, second: Arc<dyn Transport>) -> Connections {
+    let (first, target) = mem(name);
+    let place = Place::new(first, target).with_second(second, second_of(name));
+    let bound: Bound = builder.add_service(Echo).bind([place]).await.expect("free names");
+    let connections = bound.connections();
+    tokio::spawn(bound.serve());
+    connections
+}
+
+async fn serve(name: &str) -> Connections {
+    serve_with(Server::builder(), name, Arc::new(MemTransport)).await
+}
+
+async fn connect(name: &str) -> Channel {
+    let (transport, target) = mem(name);
+    let config = ClientConfig { random: Random::from_seed(5), ..ClientConfig::default() };
+    Channel::connect(transport, &target, &config).await.expect("a server listens")
+}
+
+async fn ask_for(channel: &Channel, scheme: &str) -> Result<OfferReply, Status> {
+    let client = Client::new(channel.clone(), &SERVICE);
+    let request = OfferRequest { transports: vec![scheme.to_owned()] };
+    let reply: Response<OfferReply> = client.unary(0, Request::new(request)).await?;
+    Ok(reply.into_inner())
+}
+
+async fn ask(channel: &Channel) -> OfferReply {
+    ask_for(channel, "mem").await.expect("an offer")
+}
+
+async fn echo(channel: &Channel) -> Result<u32, Status> {
+    let client = Client::new(channel.clone(), &ECHO);
+    let reply: Response<u32> = client.unary(0, Request::new(7_u32)).await?;
+    Ok(reply.into_inner())
+}
+
+/// The incarnation of the client of the only connection.
+fn incarnation(connections: &Connections) -> u64 {
+    only(connections).entry.incarnation()
+}
+
+fn only(connections: &Connections) -> ServedConnection {
+    let mut list = connections.list();
+    assert_eq!(list.len(), 1, "{list:?}");
+    list.remove(0)
+}
+
+async fn knock(
+    target: &Target,
+    ticket: Option<Ticket>,
+    incarnation: u64,
+) -> Result<Established, Error> {
+    let hello = Identity::new(Random::from_entropy()).hello(&Limits::default());
+    let local = LocalSide {
+        hello: Hello { incarnation, ..hello },
+        placement: Arc::new(Anywhere),
+        deadline: Instant::now() + Duration::from_secs(5),
+        ticket,
+    };
+    MemTransport.connect(target, local).await
+}
+
+async fn ended(established: &Established) -> Error {
+    let ended = poll_fn(|cx| established.connection.poll_recv(cx, &mut Vec::new()));
+    timeout(Duration::from_secs(60), ended).await.expect("in time").expect_err("its end")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_opens_a_second_path_that_ends_with_the_first() {
+    let connections = serve("second-opens").await;
+    let channel = connect("second-opens").await;
+    let offer = ask(&channel).await;
+    assert_eq!(offer.targets, [second_of("second-opens").to_string()]);
+    assert_eq!(offer.lifetime(), Duration::from_secs(30));
+    let client = incarnation(&connections);
+    let second = knock(&second_of("second-opens"), offer.ticket(client), client).await;
+    let second = second.expect("let in");
+    sleep(Duration::from_millis(1)).await;
+    let paths = only(&connections).paths();
+    assert_eq!(paths.switches, 1);
+    assert_eq!(paths.current().path.local, second_of("second-opens").address());
+    assert_eq!(echo(&channel).await.expect("the first goes on"), 7);
+    // The echo and what asked for the offer.
+    assert_eq!(only(&connections).paths().first.traffic.calls, 2);
+    drop(channel);
+    assert_eq!(ended(&second).await.kind(), ErrorKind::Lost);
+    assert_eq!(connections.list().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_no_good_ticket_is_refused_in_words_and_counted_and_hurts_nobody() {
+    let connections = serve("second-refused").await;
+    let channel = connect("second-refused").await;
+    let target = second_of("second-refused");
+    let client = incarnation(&connections);
+    let refused = async |ticket, words: &str| {
+        let error = knock(&target, ticket, client).await.err().expect("refused");
+        assert!(error.to_string().contains(words), "{error}, not {words}");
+    };
+    refused(None, "a ticket is needed here").await;
+    let good = ask(&channel).await.ticket(client).expect("16 bytes");
+    let forged = Ticket { token: [0; 16], ..good };
+    refused(Some(forged), "not known").await;
+    refused(Some(Ticket { connection: 1, ..good }), "another connection's").await;
+    refused(Some(Ticket { incarnation: 1, ..good }), "another connection's").await;
+    let second = knock(&target, Some(good), client).await.expect("let in");
+    refused(Some(good), "was used").await;
+    let late = ask(&channel).await.ticket(client);
+    sleep(Duration::from_secs(30)).await;
+    refused(late, "has expired").await;
+    let counts = TicketCounts {
+        issued: 2,
+        redeemed: 1,
+        missing: 1,
+        unknown: 1,
+        expired: 1,
+        used: 1,
+        not_yours: 2,
+    };
+    assert_eq!(connections.tickets(), counts);
+    assert_eq!(echo(&channel).await.expect("served"), 7);
+    assert!(only(&connections).paths().second.is_some(), "the second path stands");
+    drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stolen_ticket_shows_by_the_incarnation_in_hello() {
+    let connections = serve("second-stolen").await;
+    let channel = connect("second-stolen").await;
+    let client = incarnation(&connections);
+    let stolen = ask(&channel).await.ticket(client);
+    let thief = knock(&second_of("second-stolen"), stolen, client + 1).await;
+    if let Ok(established) = thief {
+        ended(&established).await;
+    }
+    assert!(only(&connections).paths().second.is_none());
+    assert!(only(&connections).paths().why_not.contains("incarnation"), "{connections:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_path_counts_as_no_connection_and_a_newer_one_takes_its_place() {
+    let builder = Server::builder().max_connections(1);
+    let connections = serve_with(builder, "second-counts", Arc::new(MemTransport)).await;
+    let channel = connect("second-counts").await;
+    let client = incarnation(&connections);
+    let mut before: Option<Established> = None;
+    for number in 1..4 {
+        let ticket = ask(&channel).await.ticket(client);
+        let second = knock(&second_of("second-counts"), ticket, client).await.expect("let in");
+        if let Some(before) = before.replace(second) {
+            ended(&before).await;
+        }
+        sleep(Duration::from_millis(1)).await;
+        let paths = only(&connections).paths();
+        assert_eq!((paths.switches, paths.second.is_some()), (number, true));
+    }
+    assert_eq!(echo(&channel).await.expect("served"), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retiring_a_connection_ends_both_paths_and_no_other_connection() {
+    let connections = serve("second-retired").await;
+    let channel = connect("second-retired").await;
+    let client = incarnation(&connections);
+    let ticket = ask(&channel).await.ticket(client);
+    let second = knock(&second_of("second-retired"), ticket, client).await.expect("let in");
+    sleep(Duration::from_millis(1)).await;
+    let retired = only(&connections);
+    let other = connect("second-retired").await;
+    let unused = ask(&channel).await.ticket(client);
+    retired.retire().await;
+    ended(&second).await;
+    assert_eq!(echo(&channel).await.expect_err("ended").code(), Code::Unavailable);
+    assert_eq!(echo(&other).await.expect("another"), 7);
+    let late = knock(&second_of("second-retired"), unused, client).await.err().expect("no more");
+    assert!(late.to_string().contains("has expired"), "{late}");
+    assert_eq!(connections.list().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_a_device_says_so_and_looks_again_once_per_second() {
+    let device = Arc::new(Fickle::default());
+    let second = Arc::clone(&device) as Arc<dyn Transport>;
+    let connections = serve_with(Server::builder(), "second-fickle", second).await;
+    let channel = connect("second-fickle").await;
+    let refused = ask_for(&channel, "mem").await.expect_err("no device");
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("there is no device"), "{}", refused.message());
+    assert_eq!(only(&connections).paths().why_not, refused.message());
+    device.0.store(true, Ordering::Relaxed);
+    ask_for(&channel, "mem").await.expect_err("it has just looked");
+    sleep(Duration::from_secs(1)).await;
+    let client = incarnation(&connections);
+    let ticket = ask(&channel).await.ticket(client);
+    knock(&second_of("second-fickle"), ticket, client).await.expect("let in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_nothing_is_offered_is_said_by_the_place() {
+    let (first, target) = mem("second-never");
+    let place = Place::new(first, target).without_second("no RDMA in this build");
+    let bare = mem("second-bare");
+    let bound = Server::builder().add_service(Echo).bind([place, bare.into()]).await;
+    tokio::spawn(bound.expect("free names").serve());
+    let refused = ask_for(&connect("second-never").await, "mem").await.expect_err("never");
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::FailedPrecondition, "no RDMA in this build")
+    );
+    let refused = ask_for(&connect("second-bare").await, "mem").await.expect_err("never");
+    assert!(refused.message().contains("bind auto://"), "{}", refused.message());
+    let connections = serve("second-other").await;
+    let refused = ask_for(&connect("second-other").await, "rdma").await.expect_err("not taken");
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("takes [rdma]"), "{}", refused.message());
+    assert_eq!(connections.tickets(), TicketCounts::default());
+}
