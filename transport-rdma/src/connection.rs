@@ -27,7 +27,7 @@ use verbwire_core::transport::post::{Posted, Staged};
 use verbwire_core::transport::pressure::PressureWatch;
 use verbwire_core::transport::stall::Stall;
 use verbwire_core::transport::{
-    BoxFuture, Connection, Flush, Incoming, Outgoing, Path, SendError, SendHints,
+    BoxFuture, Connection, DeviceInfo, Flush, Incoming, Outgoing, Path, SendError, SendHints,
 };
 use verbwire_core::{Error, ErrorKind};
 
@@ -53,6 +53,7 @@ pub(crate) struct RdmaConnection {
     /// Errs once the queue pair is destroyed.
     destroyed: watch::Receiver<()>,
     path: Path,
+    device: DeviceInfo,
 }
 
 /// The driver's state.
@@ -89,7 +90,7 @@ impl RdmaConnection {
         poster: Poster,
         (receiver, granting, offers): (Receiver, Granting, Offers),
         (driver, destroyed): (Arc<DriverSignal>, watch::Receiver<()>),
-        path: Path,
+        (path, device): (Path, DeviceInfo),
         stall_timeout: Duration,
     ) -> Self {
         let stall = Stall::new(stall_timeout);
@@ -103,6 +104,7 @@ impl RdmaConnection {
             offers,
             destroyed,
             path,
+            device,
         }
     }
 
@@ -421,6 +423,9 @@ impl Connection for RdmaConnection {
     }
 
     fn capability(&self, id: TypeId) -> Option<&(dyn Any + Send + Sync)> {
+        if id == TypeId::of::<DeviceInfo>() {
+            return Some(&self.device);
+        }
         (id == TypeId::of::<PressureWatch>()).then_some(&self.pressure as _)
     }
 }

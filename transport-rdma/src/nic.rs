@@ -304,6 +304,10 @@ pub struct Connected {
     pub private_data: Vec<u8>,
     /// This side's and the peer's addresses.
     pub addresses: (String, String),
+    /// This side's GID, where there are any and the device says it.
+    pub gid: Option<String>,
+    /// Bytes of payload in a packet of this connection, where the device says it.
+    pub mtu: Option<u32>,
     /// What happens to the connection.
     pub events: Box<dyn CmConnection>,
 }

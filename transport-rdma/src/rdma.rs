@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, timeout_at};
 use verbwire_core::transport::inbound::{InboundLimits, LandingPool};
 use verbwire_core::transport::{
-    Accepting, BoxFuture, Established, Listener, LocalSide, Path, Ticket, Transport,
+    Accepting, BoxFuture, DeviceInfo, Established, Listener, LocalSide, Path, Ticket, Transport,
 };
 use verbwire_core::wire::Hello;
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
@@ -174,11 +174,14 @@ struct Opened {
     endpoint: Arc<Endpoint>,
     destroyed: tokio::sync::watch::Receiver<()>,
     addresses: (String, String),
+    /// GID and MTU.
+    link: (Option<String>, Option<u32>),
 }
 
 impl Opened {
     fn connected(&mut self, connected: Connected) {
         self.addresses = connected.addresses;
+        self.link = (connected.gid, connected.mtu);
         self.endpoint.connected(connected.events);
     }
 }
@@ -198,7 +201,8 @@ impl Shared {
                 return Err(error);
             }
         };
-        Ok(Opened { device, endpoint, destroyed, addresses: Default::default() })
+        let (addresses, link) = Default::default();
+        Ok(Opened { device, endpoint, destroyed, addresses, link })
     }
 
     fn device(&self, nic: &Arc<dyn Nic>) -> Arc<Device> {
@@ -224,7 +228,9 @@ impl Shared {
         side: Side,
         local: LocalSide,
     ) -> Result<Established, Error> {
-        let Opened { device, endpoint, destroyed, addresses } = opened;
+        let Opened { device, endpoint, destroyed, addresses, link: (gid, mtu) } = opened;
+        let name = device.nic().capabilities().device.clone();
+        let info = DeviceInfo { name, gid, mtu };
         let path = Path { transport: self.scheme, local: addresses.0, peer: addresses.1 };
         let windows = match endpoint.membership() {
             Some(_) => FLOOR,
@@ -254,7 +260,7 @@ impl Shared {
             poster,
             (receiver, granting, offers),
             (driver, destroyed),
-            path,
+            (path, info),
             self.config.stall_timeout,
         );
         Ok(Established { connection: Arc::new(connection), peer })

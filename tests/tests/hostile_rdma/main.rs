@@ -10,6 +10,7 @@
 //! * `strangers`: peers that write where nobody granted them anything.
 //! * `owners`: peers that grant; `offers`: grants for replies; `standing`: grants for requests to come.
 //! * `honest`: what looks like an attack and is none.
+//! * `tickets`: peers that come to a listener for second paths without a good one.
 //! * `reuse`: memory that is used again at once, after a call that has timed out.
 //! * `site`, `end`: where a case runs, and what it does with the product's side.
 
@@ -24,6 +25,7 @@ mod reuse;
 mod site;
 mod standing;
 mod strangers;
+mod tickets;
 mod writers;
 
 /// Makes a test of each case over each NIC.

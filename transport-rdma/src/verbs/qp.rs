@@ -156,6 +156,8 @@ pub(super) struct VerbsQp {
     pd: Arc<Pd>,
     fates: Arc<Fates>,
     failed: OnceLock<()>,
+    /// Known once it is connected, where there are packets.
+    mtu: OnceLock<u32>,
 }
 
 /// Numbers that a connection's two queue pairs agree on.
@@ -189,9 +191,15 @@ impl VerbsQp {
             pd: Arc::clone(pd),
             fates: Arc::clone(fates),
             failed: OnceLock::new(),
+            mtu: OnceLock::new(),
         };
         qp.init_unconnected()?;
         Ok(qp)
+    }
+
+    /// Bytes of payload in a packet.
+    pub(super) fn mtu(&self) -> Option<u32> {
+        self.mtu.get().copied()
     }
 
     /// Whether it is one of this device, in whatever protection domain.
@@ -235,6 +243,12 @@ impl VerbsQp {
         self.step(id, ibv_qp_state::IBV_QPS_RTR, |attributes, mask| {
             if has(mask, Mask::IBV_QP_MIN_RNR_TIMER) {
                 attributes.min_rnr_timer = MIN_RNR_TIMER;
+            }
+            if has(mask, Mask::IBV_QP_PATH_MTU) {
+                // 1 is 256 bytes, and each further one the double.
+                let mtu = 128_u32.checked_shl(attributes.path_mtu).unwrap_or(0);
+                // A queue pair is made ready once.
+                let _known = self.mtu.set(mtu);
             }
         })?;
         self.step(id, ibv_qp_state::IBV_QPS_RTS, |attributes, mask| {

@@ -170,7 +170,8 @@ impl Drop for FabricEnd {
 async fn stand(end: FabricEnd, addresses: (String, String)) -> Result<Connected, Error> {
     let private_data =
         poll_fn(|cx| end.shared.with(|network| network.poll_outcome(end.id, cx))).await?;
-    Ok(Connected { private_data, addresses, events: Box::new(end) })
+    // The fabric has names for addresses, and messages without packets.
+    Ok(Connected { private_data, addresses, gid: None, mtu: None, events: Box::new(end) })
 }
 
 fn own_qp(shared: &Arc<Shared>, qp: &dyn Qp) -> Result<QpId, Error> {

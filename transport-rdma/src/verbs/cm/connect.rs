@@ -157,8 +157,10 @@ async fn call(link: Link, offer: Offer, peer: &str) -> Result<Link, Error> {
 /// A connection that stands.
 pub(super) fn connected(link: Link, qp: Arc<dyn Qp>, peer: String, answer: CmEvent) -> Connected {
     let addresses = (shown(link.id().local_address()), peer);
+    let gid = link.id().gid().map(|gid| gid.to_string());
+    let mtu = qp.as_any().downcast_ref::<VerbsQp>().and_then(VerbsQp::mtu);
     let events = Box::new(VerbsConnection::new(link, qp));
-    Connected { private_data: answer.private_data, addresses, events }
+    Connected { private_data: answer.private_data, addresses, gid, mtu, events }
 }
 
 /// Nudges a new connection while its queue pair is alive.

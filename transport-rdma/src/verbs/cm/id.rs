@@ -1,6 +1,6 @@
 //! Ids of the connection manager: the file that calls the library for them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -155,6 +155,15 @@ impl CmId {
         // SAFETY: all parts of the union are plain bytes, and the storage covers them all.
         let storage = unsafe { &self.get().route.addr.src_addr_union.src_storage };
         RawAddress::from_storage(storage).get()
+    }
+
+    /// The GID that it connects from, which is written as an IPv6 address is; `None` where there is none.
+    pub(super) fn gid(&self) -> Option<Ipv6Addr> {
+        // SAFETY: the union has one part, whose GIDs are plain bytes.
+        let gid = unsafe { self.get().route.addr.addr.ibaddr.sgid };
+        // SAFETY: a GID is 16 plain bytes, whichever part of the union was written.
+        let raw = unsafe { gid.raw };
+        (raw != [0; 16]).then(|| Ipv6Addr::from(raw))
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
