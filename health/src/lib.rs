@@ -34,7 +34,6 @@
 
 #![forbid(unsafe_code)]
 
-mod backoff;
 mod reporter;
 mod service;
 mod watcher;

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::time::Sleep;
+use verbwire::backoff::Backoff;
 use verbwire::config::Random;
 use verbwire::{Channel, Code, Error, Executed, Request, Status, Streaming, StreamingCall};
 
-use crate::backoff::Backoff;
 use crate::pb::health_check_response::ServingStatus as Told;
 use crate::pb::health_client::HealthClient;
 use crate::pb::{HealthCheckRequest, HealthCheckResponse};
@@ -92,7 +92,7 @@ enum Stage {
     /// Connecting begins at the next poll.
     Begin,
     Connect(Connecting),
-    Ask(StreamingCall<HealthCheckResponse>),
+    Ask(Box<StreamingCall<HealthCheckResponse>>),
     Watch(Streaming<HealthCheckResponse>),
     Refused(Status),
 }
@@ -159,12 +159,12 @@ impl Watcher {
                 }
                 Stage::Connect(connecting) => match ready!(connecting.as_mut().poll(cx)) {
                     Ok(channel) => {
-                        self.stage = Stage::Ask(ask(channel, &self.service));
+                        self.stage = Stage::Ask(Box::new(ask(channel, &self.service)));
                         continue;
                     }
                     Err(error) => error.to_status(Executed::No),
                 },
-                Stage::Ask(call) => match ready!(Pin::new(call).poll(cx)) {
+                Stage::Ask(call) => match ready!(Pin::new(&mut **call).poll(cx)) {
                     Ok(replies) => {
                         self.stage = Stage::Watch(replies.into_inner());
                         continue;

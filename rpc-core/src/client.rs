@@ -8,20 +8,23 @@
 //!
 //! Inside, [`proto::client`](crate::proto::client) holds the rules. `link` joins them to one connection: the
 //! calling task encodes and hands its request to the transport; the `driver` task receives, wakes callers,
-//! watches deadlines and sends CANCELs.
+//! watches deadlines and sends CANCELs. `managed` makes connections one after the other, and finds one for each call.
 
 mod call;
 mod cancel;
 mod channel;
+mod connector;
 mod driver;
 mod due;
 mod in_process;
 mod intercepted;
 mod link;
+mod managed;
 mod methods;
 mod open_call;
 mod remote;
 mod replies;
+mod sending;
 mod session;
 mod streaming_call;
 mod stub;

@@ -62,6 +62,12 @@ pub struct ClientConfig {
     pub default_timeout: Duration,
     /// Longest time to connect, HELLO included. 5 s.
     pub connect_timeout: Duration,
+    /// How long to wait before connecting again: after the first failure, and at most. 100 ms: a server that is started anew
+    /// is soon there. 30 s: a thousand clients of one that is gone ask for it 30 times a second.
+    pub reconnect_backoff: (Duration, Duration),
+    /// Whether calls that do not say it themselves wait for a connection where none can be made, instead of failing at once.
+    /// No: who calls learns what is wrong.
+    pub wait_for_ready: bool,
     /// Whether requests are compressed that do not say it themselves. No.
     pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -74,6 +80,8 @@ impl Default for ClientConfig {
             limits: Limits::default(),
             default_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
+            reconnect_backoff: (Duration::from_millis(100), Duration::from_secs(30)),
+            wait_for_ready: false,
             send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }

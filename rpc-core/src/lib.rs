@@ -7,6 +7,7 @@
 //! * [`error_details`]: the standard details of a failed call.
 //! * [`compression`]: messages that are compressed.
 //! * [`interceptor`]: code around calls, on either side.
+//! * [`backoff`]: how long to wait between attempts.
 //! * [`transport`]: the seam that transports implement, and the in-process transport `mem://`.
 //! * [`wire`]: the bytes of headers, TLVs and HELLO, shared by all byte transports.
 //! * [`proto`]: the rules of calls as state machines without sockets, clocks or tasks.
@@ -20,6 +21,7 @@
 #![deny(unsafe_code)]
 
 mod alarm;
+pub mod backoff;
 pub mod buf;
 pub mod client;
 pub mod codec;
@@ -50,6 +52,7 @@ pub use client::{Call, CancelHandle, Channel, StreamingCall, Turn};
 pub use context::{Cancelled, spawn};
 pub use error::{Error, ErrorKind};
 pub use extensions::Extensions;
+pub use proto::reconnect::ConnectivityState;
 pub use request::{IntoRequest, Request, Response};
 pub use server::Server;
 pub use service::NamedService;

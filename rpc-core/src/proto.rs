@@ -11,6 +11,8 @@
 //! * [`stream`]: order, windows and the end of a stream of messages.
 //! * [`client`]: the caller's side of every call on a connection.
 //! * [`server`]: the callee's side.
+//! * [`reconnect`]: when a channel connects, and what it is meanwhile.
+//! * [`resend`]: which calls a channel makes again by itself.
 //! * [`sessions`]: calls that run once, however often they are repeated.
 //! * [`offers`]: where second paths begin.
 //! * [`tickets`]: who is let in as the second path of a connection.
@@ -23,6 +25,8 @@ pub mod hello;
 pub mod offers;
 #[cfg(test)]
 mod pair;
+pub mod reconnect;
+pub mod resend;
 pub mod server;
 pub mod sessions;
 pub mod stream;

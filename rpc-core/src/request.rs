@@ -32,6 +32,8 @@ pub struct Request<T> {
     message: T,
     timeout: Option<Duration>,
     expected_reply: Option<u64>,
+    /// `None` where the channel says it.
+    wait_for_ready: Option<bool>,
     deadline_of: DeadlineOf,
     /// `None` where the channel says it.
     compression: Option<Compression>,
@@ -154,6 +156,7 @@ impl<T> Request<T> {
             message,
             timeout,
             expected_reply,
+            wait_for_ready,
             deadline_of,
             compression,
             received,
@@ -166,6 +169,7 @@ impl<T> Request<T> {
             message: change(message)?,
             timeout,
             expected_reply,
+            wait_for_ready,
             deadline_of,
             compression,
             received,
@@ -208,6 +212,18 @@ impl<T> Request<T> {
     /// The length of the reply, if one was set.
     pub fn expected_reply(&self) -> Option<u64> {
         self.expected_reply
+    }
+
+    /// Says whether the call waits, at most until its deadline, where its channel cannot connect for now. Else it fails at
+    /// once with `Unavailable`, not executed, and the reason. While the channel connects, calls wait in any case. Takes the
+    /// place of what the channel does by itself.
+    pub fn set_wait_for_ready(&mut self, wait: bool) {
+        self.wait_for_ready = Some(wait);
+    }
+
+    /// What was set.
+    pub fn wait_for_ready(&self) -> Option<bool> {
+        self.wait_for_ready
     }
 
     /// Says whether the request is compressed, of a stream each message: an [`Encoding`](crate::compression::Encoding), or
@@ -381,6 +397,7 @@ impl<T> Request<T> {
             message,
             timeout: None,
             expected_reply: None,
+            wait_for_ready: None,
             deadline_of: DeadlineOf::default(),
             compression: None,
             received,
@@ -430,6 +447,7 @@ impl Request<Payload> {
             message: self.message.copy()?,
             timeout: self.timeout,
             expected_reply: self.expected_reply,
+            wait_for_ready: self.wait_for_ready,
             deadline_of: self.deadline_of,
             compression: self.compression,
             received: self.received.clone(),

@@ -1,6 +1,6 @@
 //! The locks of the hand-made concurrent parts, so that loom can take their place in tests.
 //!
-//! Only the post queue and the client's call table use this module; everything else names its locks itself.
+//! Only the post queue and the client's side of calls use this module; everything else names its locks itself.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};

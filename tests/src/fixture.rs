@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 use verbwire::open::OpenService;
-use verbwire::{Channel, Endpoint, Error, Server};
+use verbwire::{Bound, Channel, Endpoint, Error, Server};
 
 use crate::backends::{self, Backend, Place};
 use crate::bridge;
@@ -217,7 +218,26 @@ impl Serving {
     /// If it cannot be bound.
     pub async fn start(builder: verbwire::Builder, target: &str) -> Self {
         let bound = builder.bind(&[target]).await;
-        let bound = bound.expect("a fresh target can be bound");
+        Self::of(bound.expect("a fresh target can be bound"))
+    }
+
+    /// The same where another has just stopped to serve: what it had under way may keep the target for a moment.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be bound for a long time.
+    pub async fn restart(builder: impl Fn() -> verbwire::Builder, target: &str) -> Self {
+        let begun = Instant::now();
+        loop {
+            match builder().bind(&[target]).await {
+                Ok(bound) => return Self::of(bound),
+                Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn of(bound: Bound) -> Self {
         let target = bound.local_targets()[0].to_string();
         let (stop, stopped) = oneshot::channel();
         let signal = async {

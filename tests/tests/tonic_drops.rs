@@ -52,7 +52,7 @@ impl Net {
         tokio::spawn(bound.serve());
         let mut config = ClientConfig::default();
         config.random = Random::from_seed(2);
-        let channel = Channel::connect(transport(0), &target, &config).await.expect("connect");
+        let channel = Channel::connect_once(transport(0), &target, &config).await.expect("connect");
         bridge::client(&channel)
     }
 

@@ -8,11 +8,11 @@ use verbwire_core::{Channel, Error, Target};
 
 use crate::transports;
 
-/// Connects to `target`, for example `tcp://10.0.0.1:7000`, with default settings.
+/// Connects to `target`, for example `tcp://10.0.0.1:7000`, with default settings. See [`Endpoint::connect`].
 ///
 /// # Errors
 ///
-/// One sentence that says which step failed and what to do.
+/// Of the first attempt: one sentence that says which step failed and what to do.
 ///
 /// # Cancel safety
 ///
@@ -20,7 +20,7 @@ use crate::transports;
 ///
 /// # Panics
 ///
-/// Outside of a tokio runtime. The connection lives on that runtime.
+/// Outside of a tokio runtime. The channel lives on that runtime.
 pub async fn connect(target: &str) -> Result<Channel, Error> {
     Endpoint::new(target)?.connect().await
 }
@@ -52,6 +52,21 @@ impl Endpoint {
     /// Longest time to connect, HELLO included. 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// How long to wait before connecting again. The first failure is followed by `first`, each one more by three fifths more,
+    /// up to `longest`, and each wait is a fifth shorter or longer by chance. They begin anew when a call has succeeded, or
+    /// a connection has lasted for 10 s. 100 ms and 30 s.
+    pub fn reconnect_backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.config.reconnect_backoff = (first, longest);
+        self
+    }
+
+    /// Whether calls wait until their deadline where no connection can be made for now, instead of failing at once. No;
+    /// [`Request::set_wait_for_ready`](crate::Request::set_wait_for_ready) says it of one call.
+    pub fn wait_for_ready(mut self, wait: bool) -> Self {
+        self.config.wait_for_ready = wait;
         self
     }
 
@@ -94,7 +109,40 @@ impl Endpoint {
         self
     }
 
-    /// Connects.
+    /// Connects, and from then on again whenever the connection is lost: see [`Channel`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`]: those of the first attempt.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the attempt up.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn connect(&self) -> Result<Channel, Error> {
+        let transport = transports::of(&self.target)?;
+        Channel::connect(transport, &self.target, &self.config).await
+    }
+
+    /// A channel that connects when its first call comes, which waits for that.
+    ///
+    /// # Errors
+    ///
+    /// This build has no such transport. What is wrong with the address is what calls fail with.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime. The channel lives on that runtime.
+    pub fn connect_lazy(&self) -> Result<Channel, Error> {
+        let transport = transports::of(&self.target)?;
+        Ok(Channel::connect_lazy(transport, &self.target, &self.config))
+    }
+
+    /// A channel of one connection, which makes no other: when that has ended, its calls fail with `Unavailable` and the cause.
+    /// For those who have to know of each loss.
     ///
     /// # Errors
     ///
@@ -103,8 +151,12 @@ impl Endpoint {
     /// # Cancel safety
     ///
     /// Dropping the future gives the attempt up.
-    pub async fn connect(&self) -> Result<Channel, Error> {
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn connect_once(&self) -> Result<Channel, Error> {
         let transport = transports::of(&self.target)?;
-        Channel::connect(transport, &self.target, &self.config).await
+        Channel::connect_once(transport, &self.target, &self.config).await
     }
 }

@@ -35,6 +35,7 @@ mod transports;
 
 pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
+pub use verbwire_core::backoff;
 pub use verbwire_core::client::{Client, Session, Slot};
 pub use verbwire_core::compression;
 pub use verbwire_core::config;
@@ -50,9 +51,9 @@ pub use verbwire_core::server::{
 pub use verbwire_core::transport::pressure::{Pressure, PressureWatch};
 pub use verbwire_core::transport::{DeviceInfo, Path};
 pub use verbwire_core::{
-    Body, BoxStream, Buffer, Call, CancelHandle, Cancelled, Channel, Code, Error, ErrorKind,
-    Executed, Extensions, IntoRequest, IntoStreamingRequest, NamedService, Origin, Request,
-    Response, Status, Streaming, StreamingCall, Target, Turn, shield, spawn,
+    Body, BoxStream, Buffer, Call, CancelHandle, Cancelled, Channel, Code, ConnectivityState,
+    Error, ErrorKind, Executed, Extensions, IntoRequest, IntoStreamingRequest, NamedService,
+    Origin, Request, Response, Status, Streaming, StreamingCall, Target, Turn, shield, spawn,
 };
 
 /// Calls of methods that nobody has described, for bridges and proxies: by path, with encoded messages, in whichever form.

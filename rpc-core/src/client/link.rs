@@ -2,6 +2,9 @@
 //!
 //! Owns the order of steps around the call table, and who gets a slot next.
 
+mod life;
+mod limits;
+
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -10,11 +13,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::methods::{MethodNumbers, ServiceNumbers};
 use super::replies::feed_request;
+use super::sending::NewStreams;
 use super::table::Table;
 use super::turn::Turn;
 use crate::buf::{Body, Buffer};
@@ -24,10 +28,9 @@ use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, Head, Message, MethodId, ReplyForm, SlotUse};
 use crate::proto::client::{Outcome, PathNeeded, Reply, ReplyBegun, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
-use crate::proto::stream::{CallStreams, RecvStream, SendStream, StreamWindows};
+use crate::proto::stream::StreamWindows;
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
-use crate::streaming::Messages;
 use crate::sync::{Mutex, lock};
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
@@ -35,12 +38,18 @@ use crate::transport::{
 };
 use crate::wire::metadata::Block;
 
+pub(super) use life::Leaving;
+use life::Life;
+
 /// What callers hold. The connection closes when the last channel and the last call are gone.
 pub(super) struct Link {
     shared: Arc<Shared>,
     transport: Arc<dyn Transport>,
-    methods: Mutex<MethodNumbers>,
+    /// Shared by the connections that a channel makes one after the other.
+    methods: Arc<Mutex<MethodNumbers>>,
     default_timeout: Duration,
+    /// What the process at the other end calls itself: another one, at the same address, has another.
+    incarnation: u64,
 }
 
 /// What callers and the driver share.
@@ -50,6 +59,9 @@ pub(super) struct Shared {
     pub(super) pressure: PressureWatch,
     /// Slots that the peer still allows. Fair, so that no caller starves.
     free_slots: Semaphore,
+    life: watch::Sender<Life>,
+    /// The highest number of a method that the peer remembers.
+    peer_max_methods: u32,
     peer_max_message_size: usize,
     peer_max_metadata_size: usize,
     /// What is done with requests that do not say it.
@@ -81,17 +93,6 @@ pub(super) struct Unsent {
     pub(super) turn: Option<Turn>,
 }
 
-/// The streams of a request that has not been handed to the transport.
-pub(super) struct NewStreams {
-    /// The request, in the place of the body.
-    pub(super) requests: Option<Box<dyn Messages>>,
-    pub(super) replies: ReplyForm,
-    /// Of a method that was given by its path.
-    pub(super) path: Option<Arc<str>>,
-    /// As the request says it.
-    pub(super) compression: Option<Compression>,
-}
-
 /// Why a call did not begin at once.
 pub(super) enum NotStarted {
     /// It has to wait for a slot or for room in the send queue.
@@ -106,6 +107,7 @@ impl Link {
         table: Arc<Table>,
         established: Established,
         config: &ClientConfig,
+        methods: Arc<Mutex<MethodNumbers>>,
         local_window: u32,
     ) -> Self {
         let Established { connection, peer } = established;
@@ -115,6 +117,8 @@ impl Link {
             pressure: PressureWatch::of(&*connection),
             connection,
             free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
+            life: watch::Sender::new(Life::Open),
+            peer_max_methods: peer.max_interned_methods,
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
             peer_max_metadata_size: usize::try_from(peer.max_metadata_size).unwrap_or(usize::MAX),
             compression: config.send_compressed,
@@ -123,8 +127,12 @@ impl Link {
             windows: StreamWindows { local: local_window, peer: peer.stream_window },
             runtime: Handle::current(),
         });
-        let methods = Mutex::new(MethodNumbers::new(peer.max_interned_methods));
-        Self { shared, transport, methods, default_timeout: config.default_timeout }
+        let (default_timeout, incarnation) = (config.default_timeout, peer.incarnation);
+        Self { shared, transport, methods, default_timeout, incarnation }
+    }
+
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -251,48 +259,14 @@ impl Drop for Link {
 }
 
 impl Shared {
-    /// Refuses a body that the peer would refuse.
-    pub(super) fn check_size(&self, len: usize) -> Result<(), Status> {
-        if len <= self.peer_max_message_size {
-            return Ok(());
-        }
-        Err(crate::server::too_large("request", len, self.peer_max_message_size, "server")
-            .with_executed(Executed::No))
-    }
-
-    /// A message as it is sent, compressed as its request says or the channel does. Refuses one that the peer would refuse.
-    pub(super) fn outgoing(
-        &self,
-        body: Body,
-        compression: Option<Compression>,
-    ) -> Result<Body, Status> {
-        let compression = compression.unwrap_or(self.compression);
-        let prepared = self.takes.prepare(body, compression, |len| self.check_size(len));
-        prepared.map_err(|status| status.with_executed(Executed::No))
-    }
-
-    /// Refuses metadata that the peer would refuse.
-    pub(super) fn check_metadata(&self, len: usize) -> Result<(), Status> {
-        if len <= self.peer_max_metadata_size {
-            return Ok(());
-        }
-        let max = self.peer_max_metadata_size;
-        Err(crate::server::too_much_metadata("request", len, max, "server")
-            .with_executed(Executed::No))
-    }
-
-    /// Whether the peer takes streams of requests.
-    pub(super) fn check_streams(&self) -> Result<(), Status> {
-        if self.windows.peer > 0 {
-            return Ok(());
-        }
-        let message = "the server takes no streams of requests; upgrade it";
-        Err(Status::unimplemented(message).with_executed(Executed::No))
-    }
-
     /// Slots that the peer still allows.
     pub(super) fn free_slots(&self) -> &Semaphore {
         &self.free_slots
+    }
+
+    /// Whether a call of it succeeded.
+    pub(super) fn has_served(&self) -> bool {
+        self.table.with(|calls| calls.has_served())
     }
 
     fn start(self: &Arc<Self>, mut unsent: Unsent, waker: &Waker) -> Result<CallId, NotStarted> {
@@ -326,6 +300,7 @@ impl Shared {
             slot,
             turn: _,
         } = unsent;
+        let method = self.known(method);
         let timeout = deadline.saturating_duration_since(Instant::now());
         if timeout.is_zero() {
             return Err(NotStarted::Failed(expired_before_sending()));
@@ -411,40 +386,12 @@ impl Shared {
             self.free_slots.add_permits(1);
         }
     }
-
-    /// No call begins any more: who waits for a slot wakes, and learns from `begin` why.
-    pub(super) fn refuse_waiting(&self) {
-        self.free_slots.close();
-    }
-
-    /// The connection is gone: ends every call with the cause, and lets none begin.
-    pub(super) fn end(&self, cause: &Error) {
-        let wakers = self.table.with(|calls| calls.handle_closed(cause.clone()));
-        self.refuse_waiting();
-        wakers.into_iter().for_each(Waker::wake);
-    }
 }
 
 /// The path of a method that is known, or of one that was given by its path.
 fn on_the_wire(known: Option<&'static str>, streams: Option<&NewStreams>) -> Cow<'static, str> {
     let given = || streams.and_then(|new| new.path.as_deref()).unwrap_or_default().to_owned();
     known.map_or_else(|| Cow::Owned(given()), Cow::Borrowed)
-}
-
-impl NewStreams {
-    fn into_feed(self) -> Option<(Box<dyn Messages>, Option<Compression>)> {
-        Some((self.requests?, self.compression))
-    }
-
-    fn request_form(&self) -> Form {
-        if self.requests.is_some() { Form::Stream } else { Form::Whole }
-    }
-
-    fn open(&self, windows: StreamWindows) -> CallStreams {
-        let outgoing = self.requests.as_ref().map(|_| SendStream::new(windows.peer));
-        let incoming = (self.replies != ReplyForm::Whole).then(|| RecvStream::new(windows.local));
-        CallStreams::new(outgoing, incoming)
-    }
 }
 
 /// Gives a slot back unless the call that holds it has begun.

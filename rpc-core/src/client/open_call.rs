@@ -10,12 +10,12 @@ use super::cancel::{CancelHandle, Flag};
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
 use super::in_process::{InProcessOpen, OpenReply};
 use super::intercepted::{InterceptedReply, InterceptedStreaming};
-use super::link::Link;
 use super::remote::{RemoteCall, RemoteReply};
 use super::replies::{Replies, ReplyWay};
+use super::sending::Method;
 use super::stub::{check_path, not_offered, refuse_slot, remote, sent_as};
 use crate::interceptor::Payload;
-use crate::message::ReplyForm;
+use crate::message::{MethodId, ReplyForm};
 use crate::request::{Request, Response};
 use crate::service::{Service, StreamInput, StreamOutput};
 use crate::status::Status;
@@ -79,7 +79,7 @@ impl Channel {
         cancel: Option<Arc<Flag>>,
     ) -> OpenCall {
         let started = match &self.0 {
-            Way::Link(link) => over(link, path, request).map(Kind::Remote),
+            Way::Link(_) | Way::Managed(_) => over(self, path, request).map(Kind::Remote),
             Way::InProcess(service) => in_process(service, &path, request).map(Kind::InProcess),
             Way::Intercepted(layer) => {
                 let cancel = cancel.unwrap_or_default();
@@ -93,7 +93,7 @@ impl Channel {
 }
 
 fn over(
-    link: &Arc<Link>,
+    channel: &Channel,
     path: Arc<str>,
     request: Request<StreamInput>,
 ) -> Result<RemoteCall, Status> {
@@ -103,12 +103,17 @@ fn over(
             refuse_slot(&options, "a stream of requests")?;
         }
         check_path(&path)?;
-        let (body, mut streams) = sent_as(link, input, ReplyForm::Either)?;
-        let number = link.number(&path);
+        let (body, mut streams) = sent_as(input, ReplyForm::Either);
+        let number = match &channel.0 {
+            Way::Link(link) => link.number(&path),
+            Way::Managed(managed) => managed.number(&path),
+            Way::InProcess(_) | Way::Intercepted(_) => MethodId::NONE,
+        };
         streams.path = Some(path);
-        remote(link, (number, None), &mut options, body, Some(streams))
+        let method = Method { number, path: None, idempotent: false };
+        Ok(remote(channel, method, &mut options, body, Some(streams)))
     };
-    begin().map_err(|status| status.with_peer(link.path().peer))
+    begin().map_err(|status: Status| status.with_peer(channel.peer()))
 }
 
 fn in_process(

@@ -1,27 +1,43 @@
 //! A call over a connection, from its request to the body of its reply.
+//!
+//! On a channel that connects by itself the call first finds its connection, and may be made again on another one: what it is
+//! made of is kept for that until its reply begins. [`proto::resend`](crate::proto::resend) says when.
 
 use std::mem;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use super::link::{Link, NotStarted, Unsent};
+use tokio::time::Instant;
+
+use super::link::{Link, NotStarted};
+use super::managed::{Managed, Picked, Reason};
 use super::replies::RemoteReplies;
+use super::sending::Sending;
 use crate::buf::Body;
 use crate::message::CallId;
 use crate::proto::client::{Outcome, ReplyBegun};
+use crate::proto::resend::{Attempts, Connection, Repeatable};
 use crate::request::Response;
 use crate::status::{Executed, Status};
 use crate::transport::BoxFuture;
 
 /// A future of a reply, its body not decoded. Dropped while it runs, it cancels the call.
 pub(super) struct RemoteCall {
-    link: Arc<Link>,
+    /// Where connections come from; `None` on a channel of one connection.
+    managed: Option<Arc<Managed>>,
+    /// The connection of the attempt that is made.
+    link: Option<Arc<Link>>,
+    /// `None` once there is nothing more to send.
+    sending: Option<Sending>,
     stage: Stage,
+    attempts: Attempts,
 }
 
 enum Stage {
-    /// Not polled yet.
-    Unsent(Unsent),
+    /// Not begun, or to be begun again.
+    Unsent,
+    /// Waits for a connection.
+    Connecting(BoxFuture<'static, Result<Arc<Link>, Status>>),
     /// Waits for its turn on the connection; the future owns the request.
     Queued(BoxFuture<'static, Result<CallId, Status>>),
     /// The REQUEST is with the transport.
@@ -43,26 +59,41 @@ enum Cancel {
 }
 
 impl RemoteCall {
-    pub(super) fn new(link: Arc<Link>, unsent: Unsent) -> Self {
-        Self { link, stage: Stage::Unsent(unsent) }
+    /// A call over this connection.
+    pub(super) fn over(link: Arc<Link>, sending: Sending) -> Self {
+        Self::new(None, Some(link), sending)
+    }
+
+    /// A call over whichever connection there is.
+    pub(super) fn through(managed: Arc<Managed>, sending: Sending) -> Self {
+        Self::new(Some(managed), None, sending)
+    }
+
+    fn new(managed: Option<Arc<Managed>>, link: Option<Arc<Link>>, sending: Sending) -> Self {
+        let (stage, attempts) = (Stage::Unsent, Attempts::default());
+        Self { managed, link, sending: Some(sending), stage, attempts }
     }
 
     /// The address that the call goes to.
     pub(super) fn peer(&self) -> String {
-        self.link.path().peer
+        match (&self.link, &self.managed) {
+            (Some(link), _) => link.path().peer,
+            (None, Some(managed)) => managed.peer(),
+            (None, None) => unreachable!("a call has one or the other"),
+        }
     }
 
     /// Asks for the end of the call. `Err` with the outcome where it had not begun.
     pub(super) fn cancel(&mut self) -> Result<(), Status> {
         match &mut self.stage {
-            Stage::Unsent(_) | Stage::Queued(_) => {
+            Stage::Unsent | Stage::Connecting(_) | Stage::Queued(_) => {
                 self.stage = Stage::Over;
                 let status = Status::cancelled("the call was cancelled before it was sent");
-                Err(status.with_executed(Executed::No))
+                Err(self.attempts.overall(status.with_executed(Executed::No)))
             }
             Stage::Begun(call, cancel) => {
                 if mem::replace(cancel, Cancel::Asked) == Cancel::NotAsked {
-                    self.link.cancel(*call);
+                    link(&self.link).cancel(*call);
                 }
                 Ok(())
             }
@@ -71,10 +102,7 @@ impl RemoteCall {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let call = std::task::ready!(self.poll_begun(cx))?;
-        let outcome = std::task::ready!(self.link.poll_outcome(call, cx));
-        self.stage = Stage::Over;
-        Poll::Ready(outcome)
+        self.poll_with(cx, Link::poll_outcome).map_ok(|(_, reply)| reply)
     }
 
     /// Ready when the replies begin; from then on the call is theirs.
@@ -82,12 +110,9 @@ impl RemoteCall {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<RemoteReplies>, Status>> {
-        let call = std::task::ready!(self.poll_begun(cx))?;
-        let headers = std::task::ready!(self.link.poll_headers(call, cx));
-        self.stage = Stage::Over;
-        Poll::Ready(headers.map(|metadata| {
-            Response::with_block(RemoteReplies::new(Arc::clone(&self.link), call), metadata)
-        }))
+        let (call, metadata) = ready!(self.poll_with(cx, Link::poll_headers))?;
+        let replies = RemoteReplies::new(Arc::clone(link(&self.link)), call);
+        Poll::Ready(Ok(Response::with_block(replies, metadata)))
     }
 
     /// The same where the reply may be one message.
@@ -95,16 +120,62 @@ impl RemoteCall {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<RemoteReply>, Status>> {
-        let call = std::task::ready!(self.poll_begun(cx))?;
-        let begun = std::task::ready!(self.link.poll_reply(call, cx));
-        self.stage = Stage::Over;
-        Poll::Ready(begun.map(|begun| match begun {
+        let (call, begun) = ready!(self.poll_with(cx, Link::poll_reply))?;
+        Poll::Ready(Ok(match begun {
             ReplyBegun::Whole(response) => response.map(RemoteReply::Whole),
             ReplyBegun::Stream(metadata) => {
-                let replies = RemoteReplies::new(Arc::clone(&self.link), call);
+                let replies = RemoteReplies::new(Arc::clone(link(&self.link)), call);
                 Response::with_block(RemoteReply::Stream(replies), metadata)
             }
         }))
+    }
+
+    /// Polls the attempt, and makes another one if that is called for.
+    fn poll_with<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl Fn(&Link, CallId, &mut Context<'_>) -> Poll<Result<T, Status>>,
+    ) -> Poll<Result<(CallId, T), Status>> {
+        loop {
+            let ended = match ready!(self.poll_begun(cx)) {
+                Ok(call) => match ready!(poll(link(&self.link), call, cx)) {
+                    Ok(reply) => {
+                        self.stage = Stage::Over;
+                        self.sending = None;
+                        return Poll::Ready(Ok((call, reply)));
+                    }
+                    Err(status) => status,
+                },
+                Err(status) => status,
+            };
+            if let Err(status) = self.handle_end(ended) {
+                return Poll::Ready(Err(status));
+            }
+        }
+    }
+
+    /// The attempt has failed. Fails with the outcome of the call if there is to be no other.
+    fn handle_end(&mut self, status: Status) -> Result<(), Status> {
+        let stage = mem::replace(&mut self.stage, Stage::Over);
+        let Some(managed) = &self.managed else { return Err(status) };
+        let Some(failed) = &self.link else { return Err(self.attempts.handle_none(status)) };
+        let status = status.with_peer(failed.path().peer);
+        let connection = match failed.shared().is_open() {
+            true => Connection::Stays,
+            false => Connection::Leaves,
+        };
+        let is_over = |sending: &Sending| sending.deadline() <= Instant::now();
+        let repeatable = match (&stage, &mut self.sending) {
+            (Stage::Begun(_, Cancel::Asked), _) | (_, None) => Repeatable::Never,
+            (_, Some(sending)) if is_over(sending) => Repeatable::Never,
+            (_, Some(sending)) => sending.repeatable(),
+        };
+        // One address has one subchannel, so that any connection is to the same.
+        self.attempts.handle_end(status, connection, repeatable)?;
+        managed.leave(failed);
+        self.link = None;
+        self.stage = Stage::Unsent;
+        Ok(())
     }
 
     /// Ready when the REQUEST is with the transport.
@@ -112,40 +183,76 @@ impl RemoteCall {
         loop {
             let begun = match &mut self.stage {
                 Stage::Begun(call, _) => return Poll::Ready(Ok(*call)),
-                Stage::Queued(waiting) => std::task::ready!(waiting.as_mut().poll(cx)),
-                Stage::Unsent(_) => match self.start(cx) {
+                Stage::Queued(waiting) => ready!(waiting.as_mut().poll(cx)),
+                Stage::Connecting(waiting) => {
+                    self.link = Some(ready!(waiting.as_mut().poll(cx))?);
+                    self.stage = Stage::Unsent;
+                    continue;
+                }
+                Stage::Unsent if self.link.is_none() => {
+                    self.find_link()?;
+                    continue;
+                }
+                Stage::Unsent => match self.start(cx) {
                     Ok(call) => Ok(call),
                     Err(NotStarted::Failed(status)) => Err(status),
                     Err(NotStarted::Wait(unsent)) => {
-                        let waiting = Arc::clone(&self.link).start_later(*unsent);
+                        let waiting = Arc::clone(link(&self.link)).start_later(*unsent);
                         self.stage = Stage::Queued(Box::pin(waiting));
                         continue;
                     }
                 },
                 Stage::Over => unreachable!("a call is not polled after it has ended"),
             };
-            match begun {
-                Ok(call) => self.stage = Stage::Begun(call, Cancel::NotAsked),
-                Err(status) => {
-                    self.stage = Stage::Over;
-                    return Poll::Ready(Err(status));
-                }
+            if let Ok(call) = begun {
+                self.stage = Stage::Begun(call, Cancel::NotAsked);
             }
+            return Poll::Ready(begun);
         }
     }
 
-    fn start(&mut self, cx: &mut Context<'_>) -> Result<CallId, NotStarted> {
-        match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Unsent(unsent) => self.link.start(unsent, cx.waker()),
-            _ => unreachable!("looked at by the caller"),
+    /// Takes a connection, or begins to wait for one.
+    fn find_link(&mut self) -> Result<(), Status> {
+        let (managed, sending) = match (&self.managed, &self.sending) {
+            (Some(managed), Some(sending)) => (managed, sending),
+            _ => unreachable!("only such a call loses its connection, and only to be sent"),
+        };
+        let waits = sending.wait_for_ready();
+        match managed.pick(sending.turn()) {
+            Picked::Link(link) => self.link = Some(link),
+            Picked::Failed(Reason::Shutdown(status)) => return Err(status),
+            Picked::Failed(Reason::Failing(status)) if !managed.waits_for_ready(waits) => {
+                return Err(status);
+            }
+            Picked::Wait(_) | Picked::Failed(Reason::Failing(_)) => {
+                let waiting = Arc::clone(managed).wait(sending.deadline(), waits);
+                self.stage = Stage::Connecting(Box::pin(waiting));
+            }
         }
+        Ok(())
     }
+
+    fn start(&mut self, cx: &mut Context<'_>) -> Result<CallId, NotStarted> {
+        let sending = match (&self.managed, &mut self.sending) {
+            (None, sending) => sending.take(),
+            (Some(_), sending) => sending.as_mut().map(Sending::share),
+        };
+        let sending = sending.expect("a call is sent once, or keeps what it sends");
+        let link = link(&self.link);
+        let unsent = sending.over(link).map_err(NotStarted::Failed)?;
+        link.start(unsent, cx.waker())
+    }
+}
+
+/// The connection of the attempt that is made.
+fn link(link: &Option<Arc<Link>>) -> &Arc<Link> {
+    link.as_ref().expect("an attempt has a connection")
 }
 
 impl Drop for RemoteCall {
     fn drop(&mut self) {
-        if let Stage::Begun(call, _) = self.stage {
-            self.link.abandon(call);
+        if let (Stage::Begun(call, _), Some(link)) = (&self.stage, &self.link) {
+            link.abandon(*call);
         }
     }
 }

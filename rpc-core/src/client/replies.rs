@@ -11,6 +11,7 @@ use super::cancel::Flag;
 use super::in_process::InProcessReplies;
 use super::intercepted;
 use super::link::{Link, Shared};
+use super::sending::Unpolled;
 use crate::buf::Body;
 use crate::compression::Compression;
 use crate::message::{CallId, Head, Message};
@@ -127,9 +128,10 @@ impl Drop for RemoteReplies {
 pub(super) async fn feed_request(
     shared: Arc<Shared>,
     call: CallId,
-    requests: Box<dyn Messages>,
+    requests: Arc<Unpolled>,
     compression: Option<Compression>,
 ) {
+    let Some(requests) = requests.take() else { return };
     let mut requests = Guarded::new(requests, panicked);
     let outlet = Requests { shared: &shared, call, compression };
     // Also a message may panic, as it is dropped unsent.

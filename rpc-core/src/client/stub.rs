@@ -11,19 +11,16 @@ use super::cancel::Flag;
 use super::channel::{Channel, IN_PROCESS_TIMEOUT, Way};
 use super::in_process::{InProcessCall, Target};
 use super::intercepted::{Behind, Layer, Through};
-use super::link::{Link, NewStreams, Unsent};
 use super::methods::ServiceNumbers;
 use super::remote::RemoteCall;
+use super::sending::{Method, NewStreams, Sending};
 use crate::buf::Body;
 use crate::codec::{Codec, Prost};
 use crate::interceptor::{Called, Next, Payload, Side};
-use crate::message::MethodId;
-use crate::metadata::MetadataMap;
 use crate::request::Request;
 use crate::service::{Service, ServiceDescriptor, open_index};
 use crate::status::{Executed, Status};
 use crate::wire::head::MAX_PATH;
-use crate::wire::metadata;
 
 /// A channel with the methods of one service.
 #[derive(Debug, Clone)]
@@ -86,9 +83,8 @@ impl Client {
         cancel: Option<Arc<Flag>>,
     ) -> Call<Rep> {
         let started = match &self.channel.0 {
-            Way::Link(link) => {
-                let started = self.remote(link, method, &mut request, body);
-                started.map_err(|status| status.with_peer(link.path().peer))
+            Way::Link(_) | Way::Managed(_) => {
+                self.remote(method, &mut request, body, None).map(Kind::Remote)
             }
             Way::InProcess(service) => self.in_process(service, method, &mut request, body),
             Way::Intercepted(layer) => {
@@ -111,17 +107,6 @@ impl Client {
 
     fn remote<Req>(
         &self,
-        link: &Arc<Link>,
-        method: usize,
-        request: &mut Request<Req>,
-        body: Body,
-    ) -> Result<Kind, Status> {
-        self.unsent(link, method, request, body, None).map(Kind::Remote)
-    }
-
-    fn unsent<Req>(
-        &self,
-        link: &Arc<Link>,
         method: usize,
         request: &mut Request<Req>,
         body: Body,
@@ -129,11 +114,13 @@ impl Client {
     ) -> Result<RemoteCall, Status> {
         let descriptor = &self.service.methods[method];
         let number = self.numbers.method(method);
-        check_path(descriptor.path)?;
+        check_path(descriptor.path).map_err(|status| status.with_peer(self.channel.peer()))?;
         if let (None, Some(bytes)) = (request.expected_reply(), descriptor.expected_reply_size) {
             request.expect_reply(bytes);
         }
-        remote(link, (number, Some(descriptor.path)), request, body, streams)
+        let path = Some(descriptor.path);
+        let method = Method { number, path, idempotent: descriptor.idempotent };
+        Ok(remote(&self.channel, method, request, body, streams))
     }
 
     fn in_process<Req>(
@@ -163,32 +150,23 @@ impl Client {
     }
 }
 
-/// A call over a connection. Where its path is not known it is in `streams`.
+/// A call over a connection of `channel`, which is no other. Where its path is not known it is in `streams`.
 pub(super) fn remote<Req>(
-    link: &Arc<Link>,
-    (method, path): (MethodId, Option<&'static str>),
+    channel: &Channel,
+    method: Method,
     request: &mut Request<Req>,
     body: Body,
-    mut streams: Option<Box<NewStreams>>,
-) -> Result<RemoteCall, Status> {
-    let body = link.shared().outgoing(body, request.compression())?;
-    if let Some(streams) = &mut streams {
-        streams.compression = request.compression();
+    streams: Option<Box<NewStreams>>,
+) -> RemoteCall {
+    let deadline = request.due(channel.default_timeout());
+    let sending = Sending::new(method, request, body, streams, deadline);
+    match &channel.0 {
+        Way::Link(link) => RemoteCall::over(Arc::clone(link), sending),
+        Way::Managed(managed) => RemoteCall::through(Arc::clone(managed), sending),
+        Way::InProcess(_) | Way::Intercepted(_) => {
+            unreachable!("such a channel has no connection")
+        }
     }
-    let metadata = metadata::encode(request.metadata(), &MetadataMap::new());
-    link.shared().check_metadata(metadata.len())?;
-    let unsent = Unsent {
-        method,
-        path,
-        body,
-        metadata,
-        deadline: request.due(link.default_timeout()),
-        expected_reply: request.expected_reply(),
-        streams,
-        slot: request.slot().map(Box::new),
-        turn: request.take_turn(),
-    };
-    Ok(RemoteCall::new(Arc::clone(link), unsent))
 }
 
 pub(super) fn not_offered(service: &Arc<dyn Service>, path: &str) -> Status {
@@ -199,10 +177,11 @@ pub(super) fn not_offered(service: &Arc<dyn Service>, path: &str) -> Status {
     Status::unimplemented(message).with_executed(Executed::No)
 }
 
-/// The numbers of a service's methods on the connection behind `channel`; unused in process.
+/// The numbers of a service's methods on the connections behind `channel`; unused in process.
 fn numbers(channel: &Channel, service: &'static ServiceDescriptor) -> ServiceNumbers {
     match &channel.0 {
         Way::Link(link) => link.register(service),
+        Way::Managed(managed) => managed.register(service),
         Way::Intercepted(layer) => numbers(&layer.channel, service),
         Way::InProcess(_) => ServiceNumbers::None,
     }

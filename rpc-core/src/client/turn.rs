@@ -37,9 +37,19 @@ impl Turn {
         turn
     }
 
+    /// Whether there was nothing to wait for.
+    pub(super) fn is_free(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether this is a slot of `shared`.
+    pub(super) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        self.0.as_ref().is_some_and(|own| Arc::ptr_eq(own, shared))
+    }
+
     /// Whether this is a slot of `shared`, which is then the caller's.
     pub(super) fn take_slot(mut self, shared: &Arc<Shared>) -> bool {
-        let is_its = self.0.as_ref().is_some_and(|own| Arc::ptr_eq(own, shared));
+        let is_its = self.is_of(shared);
         if is_its {
             self.0 = None;
         }

@@ -98,6 +98,13 @@ impl Builder {
         self
     }
 
+    /// Method numbers that are remembered per connection; calls beyond them carry their paths. 4096; see
+    /// [`Limits`](crate::config::Limits).
+    pub fn max_interned_methods(mut self, methods: u32) -> Self {
+        self.config.limits.max_interned_methods = methods;
+        self
+    }
+
     /// Longest request that is accepted, in bytes. 64 MiB; see [`Limits`](crate::config::Limits).
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.config.limits.max_message_size = bytes;

@@ -16,6 +16,7 @@ mod open;
 mod overload;
 mod panics;
 mod peer_loss;
+mod reconnect;
 mod reflection;
 mod runtimes;
 mod sessions;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         drops::CASES,
         shutdown::CASES,
         peer_loss::CASES,
+        reconnect::CASES,
         runtimes::CASES,
         sessions::CASES,
         streams::CASES,

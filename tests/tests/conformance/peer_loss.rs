@@ -122,7 +122,8 @@ async fn a_server_killed_amid_a_long_request_ends_the_call(fixture: Fixture) {
 async fn a_restarted_server_answers_a_new_channel(fixture: Fixture) {
     let first = Doomed::start(&fixture, Part::Server, &fixture.target()).await;
     let target = first.target().to_owned();
-    let client = client_of(&first).await;
+    let channel = endpoint(&target).connect_once().await.expect("a server listens there");
+    let client = ConformanceClient::new(channel);
     client.echo(Blob::default()).await.expect("echo");
     first.kill().await;
     let second = Doomed::start(&fixture, Part::Server, &target).await;

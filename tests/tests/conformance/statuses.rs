@@ -127,12 +127,12 @@ async fn a_status_says_who_ended_the_call(fixture: Fixture) {
 
 async fn a_lost_connection_is_told_with_its_cause_and_its_address(fixture: Fixture) {
     let (pair, serving) = fixture.pair_with(|builder| builder).await;
+    let peer = pair.client.channel().path().expect("a connection").peer;
     let mut request = Request::new(Ticket { number: 1 });
     request.set_timeout(LONG);
     let call = begin(pair.client.hang(request)).await;
     pair.witness.until(|log| log.entered.contains(&1)).await;
     serving.drop_serving().await;
-    let peer = pair.client.channel().path().expect("a connection").peer;
     let status = call.await.expect("no panic").expect_err("the server is gone");
     let late = pair.client.echo(Blob::default()).await.expect_err("the server is gone");
     for (status, executed) in [(status, Executed::Maybe), (late, Executed::No)] {

@@ -92,7 +92,7 @@ async fn slow(
         let _served = bound.serve().await;
     });
     let config = ClientConfig::default();
-    (Channel::connect(transport(0), &target, &config).await.expect("connect"), found, server)
+    (Channel::connect_once(transport(0), &target, &config).await.expect("connect"), found, server)
 }
 
 /// Also in the middle of the Writes, in front of them, and behind.

@@ -54,7 +54,7 @@ pub(crate) async fn echo(net: &Net) -> (Client, tokio::task::JoinHandle<()>) {
     });
     let mut config = ClientConfig::default();
     config.random = Random::from_seed(2);
-    let channel = Channel::connect(transport(0), &target, &config).await.expect("connect");
+    let channel = Channel::connect_once(transport(0), &target, &config).await.expect("connect");
     (Client::new(channel, &ECHO), server)
 }
 

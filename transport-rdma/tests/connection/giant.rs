@@ -77,7 +77,7 @@ async fn connected(net: &Net) -> Client {
     let mut config = ClientConfig::default();
     config.random = Random::from_seed(2);
     config.limits.max_message_size = GIANT;
-    let channel = Channel::connect(transport(0), &target, &config).await.expect("connect");
+    let channel = Channel::connect_once(transport(0), &target, &config).await.expect("connect");
     Client::new(channel, &GIANTS)
 }
 

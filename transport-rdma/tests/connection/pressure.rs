@@ -126,7 +126,7 @@ impl Rig {
         tokio::spawn(async move { bound.serve().await });
         let mut config = ClientConfig::default();
         config.random = Random::from_seed(2);
-        let channel = Channel::connect(transport(0), &target, &config).await.expect("connect");
+        let channel = Channel::connect_once(transport(0), &target, &config).await.expect("connect");
         let client = Client::new(channel.clone(), &KEEP);
         Self { net, channel, client, kept, watches }
     }
@@ -365,7 +365,7 @@ impl Rig {
         let transport = Arc::new(self.net.transports[0].clone()) as Arc<dyn Transport>;
         let (target, config) = (Target::new("fabric", "far:7"), ClientConfig::default());
         for number in 0..count {
-            let connecting = Channel::connect(Arc::clone(&transport), &target, &config);
+            let connecting = Channel::connect_once(Arc::clone(&transport), &target, &config);
             let client = Client::new(connecting.await.expect("connect"), &KEEP);
             let mut request = Request::new(pattern(1, if method == 0 { LEN } else { 0 }));
             request.set_timeout(PATIENT);

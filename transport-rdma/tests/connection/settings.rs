@@ -176,7 +176,7 @@ async fn try_settings(profile: Profile, config: &RdmaConfig) -> Result<(), Statu
     let serving = tokio::spawn(bound.serve());
     let mut client = ClientConfig::default();
     client.limits.max_message_size = MAX_MESSAGE;
-    let channel = Channel::connect(near, &target, &client).await.expect("it connects");
+    let channel = Channel::connect_once(near, &target, &client).await.expect("it connects");
     let outcome = call_all(&channel).await;
     drop(channel);
     sleep(LONG).await;

@@ -166,7 +166,7 @@ async fn connect(
             let mut config = ClientConfig::default();
             config.limits.max_message_size = world.plan.max_message;
             config.random = Random::from_seed(world.plan.seed ^ 77 ^ client as u64);
-            let channel = Channel::connect(place.transport(), &server.target, &config).await;
+            let channel = Channel::connect_once(place.transport(), &server.target, &config).await;
             if let (Err(error), Weather::Fair) = (&channel, world.plan.weather) {
                 world.fail(format_args!("connecting to {}: {error}", server.target));
             }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::client::link::Link;
+use crate::client::methods::MethodNumbers;
 use crate::client::table::Table;
 use crate::config::{ClientConfig, Limits, Random};
 use crate::message::MethodId;
@@ -65,7 +66,8 @@ fn link(connection: &Arc<Full>, table: &Arc<Table>) -> Link {
     let peer = Identity::new(Random::from_seed(1)).hello(&Limits::default());
     let established = Established { connection: Arc::clone(connection) as _, peer };
     let config = ClientConfig { default_timeout: MINUTE, ..ClientConfig::default() };
-    Link::new(Arc::new(MemTransport), Arc::clone(table), established, &config, 1000)
+    let methods = Arc::new(Mutex::new(MethodNumbers::new(1)));
+    Link::new(Arc::new(MemTransport), Arc::clone(table), established, &config, methods, 1000)
 }
 
 /// Begins a call that nobody is woken for.

@@ -10,8 +10,8 @@ use crate::client::call::{self, Call};
 use crate::client::cancel::Flag;
 use crate::client::channel::{IN_PROCESS_TIMEOUT, Way};
 use crate::client::in_process::InProcessStreaming;
-use crate::client::link::{Link, NewStreams};
 use crate::client::remote::RemoteCall;
+use crate::client::sending::{NewStreams, Unpolled};
 use crate::client::streaming_call::{self, StreamingCall};
 use crate::codec::{Codec, Prost};
 use crate::interceptor::Payload;
@@ -96,8 +96,8 @@ impl Client {
         cancel: Option<Arc<Flag>>,
     ) -> Call<Rep> {
         let started = match &self.channel.0 {
-            Way::Link(link) => {
-                self.streaming(link, method, request, ReplyForm::Whole).map(call::Kind::Remote)
+            Way::Link(_) | Way::Managed(_) => {
+                self.streaming(method, request, ReplyForm::Whole).map(call::Kind::Remote)
             }
             Way::InProcess(service) => self
                 .in_process_streaming(service, method, request)
@@ -120,9 +120,9 @@ impl Client {
         cancel: Option<Arc<Flag>>,
     ) -> StreamingCall<Rep> {
         let started = match &self.channel.0 {
-            Way::Link(link) => self
-                .streaming(link, method, request, ReplyForm::Stream)
-                .map(streaming_call::Kind::Remote),
+            Way::Link(_) | Way::Managed(_) => {
+                self.streaming(method, request, ReplyForm::Stream).map(streaming_call::Kind::Remote)
+            }
             Way::InProcess(service) => self
                 .in_process_streaming(service, method, request)
                 .map(streaming_call::Kind::InProcess),
@@ -140,16 +140,14 @@ impl Client {
 
     fn streaming(
         &self,
-        link: &Arc<Link>,
         method: usize,
         request: Request<StreamInput>,
         replies: ReplyForm,
     ) -> Result<RemoteCall, Status> {
         let (mut options, input) = request.split();
         refuse_slot(&options, "a method that has streams")?;
-        let (body, streams) = sent_as(link, input, replies)?;
-        let started = self.unsent(link, method, &mut options, body, Some(streams));
-        started.map_err(|status| status.with_peer(link.path().peer))
+        let (body, streams) = sent_as(input, replies);
+        self.remote(method, &mut options, body, Some(streams))
     }
 
     fn in_process_streaming(
@@ -168,18 +166,14 @@ impl Client {
 
 /// What of a request goes with its REQUEST, and what behind it.
 pub(in crate::client) fn sent_as(
-    link: &Link,
     input: StreamInput,
     replies: ReplyForm,
-) -> Result<(Body, Box<NewStreams>), Status> {
+) -> (Body, Box<NewStreams>) {
     let (body, requests) = match input {
         StreamInput::Whole(body) => (body, None),
-        StreamInput::Stream(requests) => {
-            link.shared().check_streams()?;
-            (Body::new(), Some(requests))
-        }
+        StreamInput::Stream(requests) => (Body::new(), Some(Arc::new(Unpolled::new(requests)))),
     };
-    Ok((body, Box::new(NewStreams { requests, replies, path: None, compression: None })))
+    (body, Box::new(NewStreams { requests, replies, path: None, compression: None }))
 }
 
 fn encode_all<S>(requests: S) -> StreamInput

@@ -101,7 +101,7 @@ async fn serve(name: &str) -> Connections {
 async fn connect(name: &str) -> Channel {
     let (transport, target) = mem(name);
     let config = ClientConfig { random: Random::from_seed(5), ..ClientConfig::default() };
-    Channel::connect(transport, &target, &config).await.expect("a server listens")
+    Channel::connect_once(transport, &target, &config).await.expect("a server listens")
 }
 
 async fn ask_for(channel: &Channel, scheme: &str) -> Result<OfferReply, Status> {

@@ -59,7 +59,7 @@ async fn served(name: &str) -> (Client, JoinHandle<()>) {
 
 async fn connected(name: &str) -> Client {
     let (at, config) = (Target::new("mem", name), ClientConfig::default());
-    let channel = Channel::connect(Arc::new(MemTransport), &at, &config).await;
+    let channel = Channel::connect_once(Arc::new(MemTransport), &at, &config).await;
     Client::new(channel.expect("it listens"), &DESCRIPTOR)
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use verbwire::config::Random;
+use crate::config::Random;
 
 /// Delays that grow by three fifths from the first to the longest, each a fifth shorter or longer by chance, so that clients who
 /// lost the same server do not all come back at one moment.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     longest: Duration,
     /// Without chance.
@@ -16,22 +16,25 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn new(first: Duration, longest: Duration, random: Random) -> Self {
+    /// Delays from `first` to `longest`; where `first` is the longer of the two, all are `longest`.
+    pub fn new(first: Duration, longest: Duration, random: Random) -> Self {
         Self { first, longest, next: first.min(longest), random }
     }
 
     /// The same delays by another chance.
-    pub(crate) fn with_random(self, random: Random) -> Self {
+    #[must_use]
+    pub fn with_random(self, random: Random) -> Self {
         Self { random, ..self }
     }
 
     /// The same chance for other delays.
-    pub(crate) fn with_delays(self, first: Duration, longest: Duration) -> Self {
+    #[must_use]
+    pub fn with_delays(self, first: Duration, longest: Duration) -> Self {
         Self::new(first, longest, self.random)
     }
 
     /// An attempt failed: how long to wait for the next one.
-    pub(crate) fn handle_failure(&mut self) -> Duration {
+    pub fn handle_failure(&mut self) -> Duration {
         let delay = self.next;
         self.next = delay.saturating_add(delay / 5 * 3).min(self.longest);
         // From 800 to 1200 thousandths.
@@ -40,7 +43,7 @@ impl Backoff {
     }
 
     /// An attempt succeeded.
-    pub(crate) fn handle_success(&mut self) {
+    pub fn handle_success(&mut self) {
         self.next = self.first.min(self.longest);
     }
 }
