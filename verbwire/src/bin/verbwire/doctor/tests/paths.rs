@@ -1,0 +1,137 @@
+//! Paths to servers, over real sockets of this process.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prost::bytes::Bytes;
+use verbwire::open::{Open, ReplyForm, StreamHandlerFuture, StreamInput, StreamOutput};
+use verbwire::{Body, Code, ErrorKind, Request, Response, Server, Status};
+
+use crate::doctor::finding::Level;
+use crate::doctor::rules::{self, Build};
+use crate::doctor::tries::{self, StepName, Try};
+
+const LIMIT: Duration = Duration::from_millis(500);
+
+async fn tried(target: &str) -> Try {
+    let build = Build { has_rdma: false };
+    let mut paths = tries::plan(target, build, false).expect("a target");
+    let path = &mut paths[0];
+    tries::run(path, LIMIT).await;
+    path.clone()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+fn names(path: &Try) -> Vec<StepName> {
+    path.steps.iter().map(|step| step.name).collect()
+}
+
+/// Answers every call with the same reply.
+struct Answers(Result<&'static [u8], Code>);
+
+impl Open for Answers {
+    fn call(
+        self: Arc<Self>,
+        path: Arc<str>,
+        _: ReplyForm,
+        _: Request<StreamInput>,
+    ) -> StreamHandlerFuture {
+        assert_eq!(&*path, "/grpc.health.v1.Health/Check");
+        Box::pin(async move {
+            let reply = self.0.map_err(|code| Status::new(code, "no"))?;
+            Ok(Response::new(StreamOutput::Whole(Body::from(Bytes::from_static(reply)))))
+        })
+    }
+}
+
+#[test]
+fn a_server_is_reached_in_four_steps_and_asked_for_its_health() {
+    runtime().block_on(async {
+        for (answer, level, words) in [
+            (Ok(&[0x08, 1][..]), Level::Ok, "health: serving"),
+            (Ok(&[0x08, 2]), Level::Warning, "health: not serving"),
+            (Err(Code::Unimplemented), Level::Ok, "health: answered Unimplemented"),
+            (Err(Code::Unauthenticated), Level::Ok, "health: answered Unauthenticated"),
+            (Err(Code::ResourceExhausted), Level::Problem, "a call ended with ResourceExhausted"),
+        ] {
+            let server = Server::builder().fallback(Answers(answer));
+            let bound = server.bind(&["tcp://127.0.0.1:0"]).await.expect("bound");
+            let target = bound.local_targets()[0].to_string();
+            tokio::spawn(bound.serve());
+            let path = tried(&target).await;
+            let steps = [StepName::Name, StepName::Tcp, StepName::Hello, StepName::Call];
+            assert_eq!(names(&path), steps, "{path:?}");
+            let finding = &rules::judge_tries(&[path])[0];
+            assert_eq!(finding.level, level, "{finding:?}");
+            assert!(finding.what.contains(words), "{finding:?}");
+        }
+    });
+}
+
+#[test]
+fn each_way_to_fail_names_its_step_and_ends_in_time() {
+    runtime().block_on(async {
+        let listener = || TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let silent = listener();
+        let gone = listener().local_addr().expect("bound");
+        let mute = silent.local_addr().expect("bound");
+        for (target, step, kind) in [
+            ("tcp://no.such.host.invalid:1".to_owned(), StepName::Name, None),
+            (format!("tcp://{gone}"), StepName::Tcp, Some(ErrorKind::Unreachable)),
+            (format!("tcp://{mute}"), StepName::Hello, Some(ErrorKind::TimedOut)),
+        ] {
+            let started = Instant::now();
+            let path = tried(&target).await;
+            let (failed, failure) = path.failure().expect("it fails");
+            assert_eq!(failed.name, step, "{target}: {failure:?}");
+            if kind.is_some() {
+                assert_eq!(failure.kind, kind, "{target}: {failure:?}");
+            }
+            assert!(started.elapsed() < LIMIT * 2 + Duration::from_secs(3), "{target}");
+        }
+    });
+}
+
+#[test]
+fn targets_ask_for_their_paths() {
+    let targets = |target: &str, has_rdma, has_device| -> Vec<(String, bool)> {
+        let paths = tries::plan(target, Build { has_rdma }, has_device).expect("a target");
+        paths.into_iter().map(|path| (path.target, path.skipped.is_none())).collect()
+    };
+    let (tcp, rdma, auto) =
+        ("tcp://a:1".to_owned(), "rdma://a:1".to_owned(), "auto://a:1".to_owned());
+    assert_eq!(targets("a:1", true, true), [(tcp.clone(), true), (rdma.clone(), true)]);
+    assert_eq!(targets("a:1", true, false), [(tcp.clone(), true), (rdma.clone(), false)]);
+    assert_eq!(targets("a:1", false, true), [(tcp.clone(), true), (rdma.clone(), false)]);
+    assert_eq!(
+        targets("auto://a:1", true, true),
+        [(tcp, true), (rdma.clone(), true), (auto, true)]
+    );
+    // Asked for by name it is tried, and the library says what is missing.
+    assert_eq!(targets("rdma://a:1", false, false), [(rdma, true)]);
+}
+
+#[test]
+fn what_is_no_target_is_refused_with_an_example() {
+    for target in ["", "a", "a:b", "a:70000", "TCP://a:1", "tcp://"] {
+        let why = tries::plan(target, Build { has_rdma: true }, true).expect_err(target);
+        assert!(why.contains("host:port") || why.contains("tcp://10.0.0.1:7000"), "{why}");
+    }
+}
+
+#[test]
+fn a_scheme_that_this_build_lacks_fails_in_the_librarys_words() {
+    let path = runtime().block_on(tried("pigeon://coop"));
+    let (step, failure) = path.failure().expect("it fails");
+    assert_eq!((step.name, failure.kind), (StepName::Hello, Some(ErrorKind::Unsupported)));
+    assert!(failure.what.contains("pigeon:// is no transport"), "{}", failure.what);
+    assert_eq!(rules::judge_tries(&[path])[0].level, Level::Problem);
+}
