@@ -23,6 +23,8 @@ pub enum ErrorKind {
     TimedOut,
     /// The peers have no protocol version or mandatory feature in common.
     Incompatible,
+    /// One side does not trust the other: a certificate that does not hold, or none where one is demanded.
+    Untrusted,
     /// The peer broke the protocol.
     PeerFault,
     /// The peer, or the path to it, is gone.
@@ -79,6 +81,7 @@ impl Error {
             ErrorKind::InvalidInput => Code::InvalidArgument,
             ErrorKind::Unsupported => Code::Unimplemented,
             ErrorKind::LocalResource => Code::ResourceExhausted,
+            ErrorKind::Untrusted => Code::Unauthenticated,
             ErrorKind::PeerFault | ErrorKind::Incompatible => Code::Internal,
             ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::Closed => {
                 Code::Unavailable

@@ -22,7 +22,7 @@ use crate::proto::entrance::Entrance;
 use crate::server::{too_large, too_much_metadata};
 use crate::status::{Executed, Status};
 use crate::transport::pressure::PressureWatch;
-use crate::transport::{Path, Transport};
+use crate::transport::{Path, PeerCertificates, Transport};
 
 pub use response::Response;
 
@@ -91,6 +91,7 @@ pub(crate) struct ConnectionOrigin {
     /// The connection that it is the second path of.
     pub(crate) parent: Option<u64>,
     pub(crate) path: Path,
+    pub(crate) certificates: Option<PeerCertificates>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pressure: PressureWatch,
     /// Longest reply that the client accepts.
@@ -336,6 +337,15 @@ impl<T> Request<T> {
         match &self.received.as_ref()?.origin {
             Origin::InProcess => None,
             Origin::Connection(connection) => Some(&connection.path),
+        }
+    }
+
+    /// In a handler: the certificates that the client has shown, where its connection asks for them (`tls://`). `None` where
+    /// it does not, where the client has shown none, and in process.
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        match &self.received.as_ref()?.origin {
+            Origin::InProcess => None,
+            Origin::Connection(connection) => connection.certificates.as_ref(),
         }
     }
 

@@ -15,6 +15,7 @@
 //!
 //! Later parts extend the seam by [`SendHints`] and by [`Connection::capability`], not by new methods.
 
+mod certificates;
 pub(crate) mod counted;
 pub mod driver;
 pub mod inbound;
@@ -42,6 +43,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Head, Message};
 use crate::wire::Hello;
 
+pub use certificates::PeerCertificates;
 pub use target::Target;
 pub use ticket::Ticket;
 

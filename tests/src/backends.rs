@@ -32,6 +32,8 @@ pub enum Place {
     Mem,
     /// At a port of the loopback interface that the system chooses.
     Tcp,
+    /// The same inside TLS, where both sides have to show certificates.
+    Tls,
     /// At a socket in the case's own folder.
     Unix,
     /// At a host of a network of software NICs of the case's own, in this process.
@@ -60,6 +62,7 @@ pub const BACKENDS: &[Backend] = &[
         lacks: &[WHOLE],
     },
     Backend { name: "tcp", place: Place::Tcp, time: Time::Real, death: Death::Process, lacks: &[] },
+    Backend { name: "tls", place: Place::Tls, time: Time::Real, death: Death::Process, lacks: &[] },
     Backend {
         name: "unix",
         place: Place::Unix,
@@ -132,6 +135,7 @@ impl Place {
             Self::InProcess => "none://".to_owned(),
             Self::Mem => format!("mem://conformance-{number}"),
             Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Self::Tls => "tls://127.0.0.1:0".to_owned(),
             Self::Fabric => format!("fabric://conformance-{number}/server:0"),
             Self::Rdma => {
                 let address = std::env::var(LAB_ADDRESS).unwrap_or_else(|_| "unset".to_owned());

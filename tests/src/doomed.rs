@@ -13,6 +13,7 @@ use verbwire::{Error, Request};
 
 use crate::fixture::{Fixture, LONG, Serving, endpoint, offering};
 use crate::island::Island;
+use crate::pki;
 use crate::proto::conformance::conformance_client::ConformanceClient;
 use crate::proto::conformance::step::Act;
 use crate::proto::conformance::{ScanRequest, Ticket};
@@ -84,6 +85,7 @@ impl Doomed {
         let program = std::env::current_exe().expect("this binary has a path");
         let mut child = Command::new(program)
             .args([part.argument(), target])
+            .envs(pki::environment())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -139,7 +141,7 @@ pub async fn play(part: Part, target: &str) -> Result<(), Error> {
     });
     match part {
         Part::Server => {
-            let bound = server().bind(&[target]).await?;
+            let bound = pki::trusting(server()).bind(&[target]).await?;
             println!("{}", bound.local_targets()[0]);
             bound.serve().await
         }

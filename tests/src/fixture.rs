@@ -17,6 +17,7 @@ use verbwire::{Bound, Channel, Endpoint, Error, Server};
 
 use crate::backends::{self, Backend, Place};
 use crate::bridge;
+use crate::pki;
 use crate::proto::conformance::conformance_client::ConformanceClient;
 use crate::proto::conformance::conformance_server::ConformanceServer;
 use crate::proto::conformance::second_server::SecondServer;
@@ -217,7 +218,7 @@ impl Serving {
     ///
     /// If it cannot be bound.
     pub async fn start(builder: verbwire::Builder, target: &str) -> Self {
-        let bound = builder.bind(&[target]).await;
+        let bound = pki::trusting(builder).bind(&[target]).await;
         Self::of(bound.expect("a fresh target can be bound"))
     }
 
@@ -229,7 +230,7 @@ impl Serving {
     pub async fn restart(builder: impl Fn() -> verbwire::Builder, target: &str) -> Self {
         let begun = Instant::now();
         loop {
-            match builder().bind(&[target]).await {
+            match pki::trusting(builder()).bind(&[target]).await {
                 Ok(bound) => return Self::of(bound),
                 Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
             }
@@ -305,8 +306,8 @@ where
 ///
 /// If `target` is not well-formed.
 pub fn endpoint(target: &str) -> Endpoint {
-    let endpoint = Endpoint::new(target);
-    endpoint.expect("the suite's targets are well-formed").connect_timeout(LONG)
+    let endpoint = Endpoint::new(target).expect("the suite's targets are well-formed");
+    pki::trusted(endpoint, target).connect_timeout(LONG)
 }
 
 /// A channel to `endpoint`, at which a server listens.

@@ -26,6 +26,7 @@ pub mod island;
 #[cfg(doctest)]
 pub mod misuse;
 pub mod pattern;
+pub mod pki;
 pub mod proxy;
 pub mod raw;
 pub mod raw_rdma;

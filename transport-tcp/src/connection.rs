@@ -23,7 +23,8 @@ use verbwire_core::transport::inbound::InboundLimits;
 use verbwire_core::transport::post::Posted;
 use verbwire_core::transport::stall::Stall;
 use verbwire_core::transport::{
-    BoxFuture, Connection, Flush, Incoming, Outgoing, Path, PlacementHook, SendError,
+    BoxFuture, Connection, Established, Flush, Incoming, LocalSide, Outgoing, Path,
+    PeerCertificates, PlacementHook, SendError,
 };
 use verbwire_core::wire::Hello;
 use verbwire_core::{Error, ErrorKind};
@@ -31,6 +32,7 @@ use verbwire_core::{Error, ErrorKind};
 use crate::config::Shared;
 use crate::decoder::FrameDecoder;
 use crate::error;
+use crate::handshake::{self, Side};
 use crate::outbound::{EndKind, Outbound, OutboundLimits, Revoked};
 use crate::poster::{Poster, SendQueue};
 use crate::receiver::Receiver;
@@ -46,6 +48,7 @@ pub(crate) struct StreamConnection {
     /// Errs once the socket is closed.
     closed: watch::Receiver<()>,
     path: Path,
+    certificates: Option<PeerCertificates>,
 }
 
 /// The driver's state.
@@ -68,14 +71,29 @@ enum WriteState {
 }
 
 impl StreamConnection {
+    /// Exchanges HELLO over a connected socket, and makes the connection.
+    pub(crate) async fn establish(
+        mut stream: impl Stream,
+        side: Side,
+        path: Path,
+        shared: &Shared,
+        local: LocalSide,
+    ) -> Result<Established, Error> {
+        let LocalSide { hello, placement, deadline, .. } = local;
+        let peer = handshake::exchange(&mut stream, side, &hello, &path.peer, deadline).await?;
+        let connection = Self::new(stream, path, (&hello, &peer), placement, shared);
+        Ok(Established { connection: Arc::new(connection), peer })
+    }
+
     /// A connection over a socket on which HELLO was exchanged.
-    pub(crate) fn new(
+    fn new(
         stream: impl Stream,
         path: Path,
         (local, peer): (&Hello, &Hello),
         placement: Arc<dyn PlacementHook>,
         shared: &Shared,
     ) -> Self {
+        let certificates = stream.certificates();
         let (read, write, closed) = stream.into_halves();
         let written = Written::default();
         let outbound = Outbound::new(OutboundLimits::new(local, peer, &shared.config));
@@ -92,6 +110,7 @@ impl StreamConnection {
             driver: DriverSignal::default(),
             closed,
             path,
+            certificates,
         }
     }
 
@@ -264,7 +283,8 @@ impl Connection for StreamConnection {
         self.path.clone()
     }
 
-    fn capability(&self, _id: TypeId) -> Option<&(dyn Any + Send + Sync)> {
-        None
+    fn capability(&self, id: TypeId) -> Option<&(dyn Any + Send + Sync)> {
+        let certificates = self.certificates.as_ref()?;
+        (id == TypeId::of::<PeerCertificates>()).then_some(certificates)
     }
 }

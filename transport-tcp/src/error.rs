@@ -6,8 +6,12 @@ use std::io;
 
 use verbwire_core::{Error, ErrorKind};
 
-/// The end of a connection by its socket.
+/// The end of a connection by its socket, or by what is between the socket and the frames, which has words of its own.
 pub(crate) fn lost(doing: &str, error: io::Error) -> Error {
+    let own = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    if let Some(own) = own {
+        return own.clone();
+    }
     Error::with_source(ErrorKind::Lost, format!("connection lost while {doing}"), error)
 }
 

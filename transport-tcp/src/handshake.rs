@@ -6,7 +6,7 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
-use verbwire_core::wire::hello::PREFIX_LEN;
+use verbwire_core::wire::hello::{MAGIC, PREFIX_LEN};
 use verbwire_core::wire::{Hello, WireError};
 use verbwire_core::{Error, ErrorKind};
 
@@ -84,7 +84,7 @@ impl Failure {
                 format!("{peer} said no proper HELLO"),
                 error,
             ),
-            Self::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Error::new(
+            Self::Io(error) if is_end(&error) => Error::new(
                 ErrorKind::Lost,
                 format!(
                     "{peer} closed the connection after {received} bytes of HELLO; its log may say why"
@@ -93,6 +93,11 @@ impl Failure {
             Self::Io(error) => error::lost("saying HELLO", error),
         }
     }
+}
+
+/// Whether this is the end of the stream, found here.
+fn is_end(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none()
 }
 
 async fn say(stream: &mut (impl AsyncWrite + Unpin), local: &Hello) -> io::Result<()> {
@@ -115,7 +120,14 @@ async fn receive_prefix(
     stream: &mut (impl AsyncRead + Unpin),
     received: &mut Vec<u8>,
 ) -> Result<usize, Failure> {
-    receive_up_to(stream, received, PREFIX_LEN).await?;
+    let whole = receive_up_to(stream, received, PREFIX_LEN).await;
+    if whole.is_err() && !MAGIC.starts_with(&received[..received.len().min(MAGIC.len())]) {
+        // A peer of another protocol may say less than a prefix before it goes away. What it said tells more than that.
+        let mut start = [0; MAGIC.len()];
+        start.iter_mut().zip(&*received).for_each(|(to, from)| *to = *from);
+        return Err(WireError::Magic(start).into());
+    }
+    whole?;
     let prefix = received.first_chunk().expect("as many bytes were received");
     Ok(Hello::decode_prefix(prefix)?)
 }
@@ -229,6 +241,13 @@ mod tests {
         let error = answer_to(b"HTTP/1.1 400 Bad Request\r\n\r\n", Then::Closes).await;
         assert!(error.is_peer_fault());
         assert!(error.to_string().contains("got \"HTTP/1.1\""), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_few_bytes_of_another_protocol_are_named_too() {
+        let error = answer_to(b"\x15\x03\x03\0\x02\x02\x46", Then::Closes).await;
+        assert!(error.is_peer_fault());
+        assert!(error.to_string().contains("TLS"), "{error}");
     }
 
     #[tokio::test]

@@ -65,7 +65,7 @@ impl Poster {
 
     /// Writes the batch.
     fn write(&mut self) -> io::Result<()> {
-        let Some(half) = &self.half else {
+        let Some(half) = &mut self.half else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         while !self.batch.is_written() {

@@ -16,11 +16,20 @@ use tokio::net::tcp;
 #[cfg(unix)]
 use tokio::net::unix;
 use tokio::sync::watch;
+use verbwire_core::transport::PeerCertificates;
+
+#[cfg(feature = "tls")]
+use crate::tls::{TlsRead, TlsStream, TlsWrite};
 
 /// A connected socket on which HELLO is exchanged.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// The two halves, and a receiver that errs once both are dropped.
     fn into_halves(self) -> (ReadHalf, WriteHalf, watch::Receiver<()>);
+
+    /// What the peer has proved of itself.
+    fn certificates(&self) -> Option<PeerCertificates> {
+        None
+    }
 }
 
 /// The half that the driver reads from.
@@ -44,6 +53,8 @@ enum ReadKind {
     Tcp(tcp::OwnedReadHalf),
     #[cfg(unix)]
     Unix(unix::OwnedReadHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsRead),
 }
 
 #[derive(Debug)]
@@ -51,6 +62,8 @@ enum WriteKind {
     Tcp(tcp::OwnedWriteHalf),
     #[cfg(unix)]
     Unix(unix::OwnedWriteHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsWrite),
 }
 
 impl ReadHalf {
@@ -61,6 +74,8 @@ impl ReadHalf {
             ReadKind::Tcp(half) => half.as_ref().poll_write_ready(cx),
             #[cfg(unix)]
             ReadKind::Unix(half) => half.as_ref().poll_write_ready(cx),
+            #[cfg(feature = "tls")]
+            ReadKind::Tls(half) => half.poll_write_ready(cx),
         }
     }
 }
@@ -75,21 +90,26 @@ impl AsyncRead for ReadHalf {
             ReadKind::Tcp(half) => Pin::new(half).poll_read(cx, buffer),
             #[cfg(unix)]
             ReadKind::Unix(half) => Pin::new(half).poll_read(cx, buffer),
+            #[cfg(feature = "tls")]
+            ReadKind::Tls(half) => half.poll_read(cx, buffer),
         }
     }
 }
 
 impl WriteHalf {
-    /// Writes what the socket takes at once.
+    /// Writes what the socket takes at once. After `WouldBlock` the same bytes have to come first again: TLS may have
+    /// encrypted them already.
     ///
     /// # Errors
     ///
     /// `WouldBlock` when it takes nothing now.
-    pub(crate) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match &self.kind {
+    pub(crate) fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.kind {
             WriteKind::Tcp(half) => half.try_write_vectored(slices),
             #[cfg(unix)]
             WriteKind::Unix(half) => half.try_write_vectored(slices),
+            #[cfg(feature = "tls")]
+            WriteKind::Tls(half) => half.try_write_vectored(slices),
         }
     }
 }
@@ -106,6 +126,18 @@ impl Stream for UnixStream {
     fn into_halves(self) -> (ReadHalf, WriteHalf, watch::Receiver<()>) {
         let (read, write) = self.into_split();
         guarded(ReadKind::Unix(read), WriteKind::Unix(write))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Stream for TlsStream {
+    fn into_halves(self) -> (ReadHalf, WriteHalf, watch::Receiver<()>) {
+        let (read, write) = self.into_split();
+        guarded(ReadKind::Tls(read), WriteKind::Tls(write))
+    }
+
+    fn certificates(&self) -> Option<PeerCertificates> {
+        self.peer_certificates()
     }
 }
 

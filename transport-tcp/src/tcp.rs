@@ -16,7 +16,7 @@ use verbwire_core::{Buffer, Error, ErrorKind, Target};
 use crate::config::{Shared, TcpConfig};
 use crate::connection::StreamConnection;
 use crate::error;
-use crate::handshake::{self, Side};
+use crate::handshake::Side;
 
 /// The scheme of this transport's targets.
 const SCHEME: &str = "tcp";
@@ -53,23 +53,16 @@ impl Transport for TcpTransport {
     ) -> BoxFuture<'a, Result<Established, Error>> {
         Box::pin(async move {
             local.without_ticket(SCHEME)?;
-            let addresses = resolve(target.address(), local.deadline).await?;
-            let stream = connect_any(&addresses, local.deadline).await?;
-            establish(stream, Side::Connecting, &self.shared, local).await
+            let stream = dial(target, local.deadline).await?;
+            let path = prepare(&stream, SCHEME)?;
+            StreamConnection::establish(stream, Side::Connecting, path, &self.shared, local).await
         })
     }
 
     fn listen<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
         Box::pin(async move {
-            let addresses = resolve(target.address(), Instant::now() + OWN_LOOKUP).await?;
-            let listener = bind_any(target.address(), &addresses)?;
-            let address =
-                listener.local_addr().map_err(|error| error::listen(target.address(), error))?;
-            let listener: Box<dyn Listener> = Box::new(Listening {
-                listener,
-                local: Target::new(SCHEME, address.to_string()),
-                shared: Arc::clone(&self.shared),
-            });
+            let (port, shared) = (Port::bind(SCHEME, target).await?, Arc::clone(&self.shared));
+            let listener: Box<dyn Listener> = Box::new(Listening { port, shared });
             Ok(listener)
         })
     }
@@ -79,25 +72,35 @@ impl Transport for TcpTransport {
     }
 }
 
-/// A bound socket.
-struct Listening {
+/// A bound socket, whatever is spoken over its connections.
+pub(crate) struct Port {
     listener: TcpListener,
     local: Target,
-    shared: Arc<Shared>,
 }
 
-impl Listener for Listening {
-    fn local_target(&self) -> &Target {
+impl Port {
+    /// Listens at `target`, for connections of `scheme`.
+    pub(crate) async fn bind(scheme: &'static str, target: &Target) -> Result<Self, Error> {
+        let addresses = resolve(target, Instant::now() + OWN_LOOKUP).await?;
+        let listener = bind_any(target.address(), &addresses)?;
+        let address =
+            listener.local_addr().map_err(|error| error::listen(target.address(), error))?;
+        Ok(Self { listener, local: Target::new(scheme, address.to_string()) })
+    }
+
+    /// The target with the port that the system chose.
+    pub(crate) fn local(&self) -> &Target {
         &self.local
     }
 
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Accepting>, Error>> {
+    /// The next peer that connects.
+    pub(crate) fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(TcpStream, SocketAddr), Error>> {
         loop {
             match ready!(self.listener.poll_accept(cx)) {
-                Ok((stream, peer)) => {
-                    let shared = Arc::clone(&self.shared);
-                    return Poll::Ready(Ok(Box::new(Accepted { stream, peer, shared })));
-                }
+                Ok(accepted) => return Poll::Ready(Ok(accepted)),
                 // The peer gave up before it was accepted: that is no trouble of this machine.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
@@ -105,6 +108,23 @@ impl Listener for Listening {
                 }
             }
         }
+    }
+}
+
+struct Listening {
+    port: Port,
+    shared: Arc<Shared>,
+}
+
+impl Listener for Listening {
+    fn local_target(&self) -> &Target {
+        self.port.local()
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Accepting>, Error>> {
+        let (stream, peer) = ready!(self.port.poll_stream(cx))?;
+        let shared = Arc::clone(&self.shared);
+        Poll::Ready(Ok(Box::new(Accepted { stream, peer, shared })))
     }
 }
 
@@ -124,36 +144,37 @@ impl Accepting for Accepted {
         self: Box<Self>,
         local: LocalSide,
     ) -> BoxFuture<'static, Result<Established, Error>> {
-        Box::pin(async move { establish(self.stream, Side::Accepting, &self.shared, local).await })
+        Box::pin(async move {
+            let Self { stream, shared, .. } = *self;
+            let path = prepare(&stream, SCHEME)?;
+            StreamConnection::establish(stream, Side::Accepting, path, &shared, local).await
+        })
     }
 }
 
-/// Exchanges HELLO and makes the connection.
-async fn establish(
-    mut stream: TcpStream,
-    side: Side,
-    shared: &Shared,
-    local: LocalSide,
-) -> Result<Established, Error> {
+/// Connects to `target`, up to the TCP connection.
+pub(crate) async fn dial(target: &Target, deadline: Instant) -> Result<TcpStream, Error> {
+    let addresses = resolve(target, deadline).await?;
+    connect_any(&addresses, deadline).await
+}
+
+/// Sets a connected socket up; returns its path under the name of `scheme`.
+pub(crate) fn prepare(stream: &TcpStream, scheme: &'static str) -> Result<Path, Error> {
     let prepared =
         stream.set_nodelay(true).and_then(|()| Ok((stream.local_addr()?, stream.peer_addr()?)));
     let (own, peer) = prepared.map_err(|error| error::lost("preparing the socket", error))?;
-    let path = Path { transport: SCHEME, local: own.to_string(), peer: peer.to_string() };
-    let peer =
-        handshake::exchange(&mut stream, side, &local.hello, &path.peer, local.deadline).await?;
-    let hellos = (&local.hello, &peer);
-    let connection = StreamConnection::new(stream, path, hellos, local.placement, shared);
-    Ok(Established { connection: Arc::new(connection), peer })
+    Ok(Path { transport: scheme, local: own.to_string(), peer: peer.to_string() })
 }
 
 /// The addresses of `host:port`; names are looked up on tokio's blocking threads.
-async fn resolve(address: &str, deadline: Instant) -> Result<Vec<SocketAddr>, Error> {
+async fn resolve(target: &Target, deadline: Instant) -> Result<Vec<SocketAddr>, Error> {
+    let (scheme, address) = (target.scheme(), target.address());
     let has_port = address
         .rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     if !has_port {
         let message = format!(
-            "target \"tcp://{address}\" is not host:port, write for example tcp://10.0.0.1:7000"
+            "target \"{target}\" is not host:port, write for example {scheme}://10.0.0.1:7000"
         );
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
@@ -246,7 +267,8 @@ mod tests {
     #[tokio::test]
     async fn an_address_without_a_port_is_refused_before_it_is_looked_up() {
         for address in ["host", "host:", ":80", "host:http", "host:70000"] {
-            let error = resolve(address, Instant::now()).await.expect_err(address);
+            let target = Target::new(SCHEME, address);
+            let error = resolve(&target, Instant::now()).await.expect_err(address);
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains("is not host:port"), "{error}");
         }

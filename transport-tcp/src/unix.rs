@@ -21,7 +21,7 @@ use verbwire_core::{Buffer, Error, ErrorKind, Target};
 use crate::config::{Shared, TcpConfig};
 use crate::connection::StreamConnection;
 use crate::error;
-use crate::handshake::{self, Side};
+use crate::handshake::Side;
 
 /// The scheme of this transport's targets.
 const SCHEME: &str = "unix";
@@ -65,7 +65,7 @@ impl Transport for UnixTransport {
                 local: "an unnamed socket".to_owned(),
                 peer: target.address().to_owned(),
             };
-            establish(stream, Side::Connecting, path, &self.shared, local).await
+            StreamConnection::establish(stream, Side::Connecting, path, &self.shared, local).await
         })
     }
 
@@ -137,9 +137,10 @@ impl Accepting for Accepted {
     ) -> BoxFuture<'static, Result<Established, Error>> {
         let this = *self;
         let path = Path { transport: SCHEME, local: this.local, peer: this.peer };
-        Box::pin(
-            async move { establish(this.stream, Side::Accepting, path, &this.shared, local).await },
-        )
+        Box::pin(async move {
+            let (stream, side) = (this.stream, Side::Accepting);
+            StreamConnection::establish(stream, side, path, &this.shared, local).await
+        })
     }
 }
 
@@ -170,21 +171,6 @@ impl Drop for SocketFile {
 fn identity(path: &FilePath) -> io::Result<(u64, u64)> {
     let metadata = fs::symlink_metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
-}
-
-/// Exchanges HELLO and makes the connection.
-async fn establish(
-    mut stream: UnixStream,
-    side: Side,
-    path: Path,
-    shared: &Shared,
-    local: LocalSide,
-) -> Result<Established, Error> {
-    let peer =
-        handshake::exchange(&mut stream, side, &local.hello, &path.peer, local.deadline).await?;
-    let hellos = (&local.hello, &peer);
-    let connection = StreamConnection::new(stream, path, hellos, local.placement, shared);
-    Ok(Established { connection: Arc::new(connection), peer })
 }
 
 fn absolute(target: &Target) -> Result<&FilePath, Error> {

@@ -6,7 +6,7 @@ use verbwire_core::compression::{Compression, Encodings};
 use verbwire_core::config::{ClientConfig, Random};
 use verbwire_core::{Channel, Error, Target};
 
-use crate::transports;
+use crate::transports::{self, Tls};
 
 /// Connects to `target`, for example `tcp://10.0.0.1:7000`, with default settings. See [`Endpoint::connect`].
 ///
@@ -31,6 +31,7 @@ pub async fn connect(target: &str) -> Result<Channel, Error> {
 pub struct Endpoint {
     target: Target,
     config: ClientConfig,
+    tls: Tls,
 }
 
 impl Endpoint {
@@ -40,7 +41,15 @@ impl Endpoint {
     ///
     /// `target` is not of the form `scheme://address`.
     pub fn new(target: &str) -> Result<Self, Error> {
-        Ok(Self { target: target.parse()?, config: ClientConfig::default() })
+        Ok(Self { target: target.parse()?, config: ClientConfig::default(), tls: Tls::default() })
+    }
+
+    /// Whom to trust at a `tls://` target, and the certificate to show there. A target without TLS is refused then, rather than
+    /// connected to in the open.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: &crate::tls::ClientTls) -> Self {
+        self.tls.client = Some(tls.clone());
+        self
     }
 
     /// Deadline of calls that set none. 60 s.
@@ -123,7 +132,7 @@ impl Endpoint {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(&self) -> Result<Channel, Error> {
-        let transport = transports::of(&self.target)?;
+        let transport = transports::of(&self.target, &self.tls)?;
         Channel::connect(transport, &self.target, &self.config).await
     }
 
@@ -137,7 +146,7 @@ impl Endpoint {
     ///
     /// Outside of a tokio runtime. The channel lives on that runtime.
     pub fn connect_lazy(&self) -> Result<Channel, Error> {
-        let transport = transports::of(&self.target)?;
+        let transport = transports::of(&self.target, &self.tls)?;
         Ok(Channel::connect_lazy(transport, &self.target, &self.config))
     }
 
@@ -156,7 +165,7 @@ impl Endpoint {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect_once(&self) -> Result<Channel, Error> {
-        let transport = transports::of(&self.target)?;
+        let transport = transports::of(&self.target, &self.tls)?;
         Channel::connect_once(transport, &self.target, &self.config).await
     }
 }

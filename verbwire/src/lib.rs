@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `tcp://host:port` | TCP (feature `tcp`, on by default) |
 //! | `unix:///path/to/socket` | a Unix socket (feature `tcp`) |
+//! | `tls://host:port` | TLS 1.3 over TCP (feature `tls`): see `verbwire::tls` |
 //! | `mem://name` | this process, for tests |
 //! | `fabric://net/host:port` | a software NIC in this process, for tests (feature `fabric`) |
 //! | `rdma://host:port` | RDMA devices, by verbs (feature `rdma`) |
@@ -49,7 +50,7 @@ pub use verbwire_core::server::{
     SessionLimits, Sessions,
 };
 pub use verbwire_core::transport::pressure::{Pressure, PressureWatch};
-pub use verbwire_core::transport::{DeviceInfo, Path};
+pub use verbwire_core::transport::{DeviceInfo, Path, PeerCertificates};
 pub use verbwire_core::{
     Body, BoxStream, Buffer, Call, CancelHandle, Cancelled, Channel, Code, ConnectivityState,
     Error, ErrorKind, Executed, Extensions, IntoRequest, IntoStreamingRequest, NamedService,
@@ -92,6 +93,32 @@ pub mod open {
     pub use verbwire_core::message::ReplyForm;
     pub use verbwire_core::server::{Open, OpenService};
     pub use verbwire_core::service::{StreamHandlerFuture, StreamInput, StreamOutput};
+}
+
+/// What `tls://` targets need: [`ServerTls`](tls::ServerTls) for [`Builder::tls`], [`ClientTls`](tls::ClientTls) for
+/// [`Endpoint::tls`].
+///
+/// ```no_run
+/// use verbwire::tls::{ClientTls, ServerTls};
+/// use verbwire::{Channel, Endpoint, Error, Server};
+///
+/// async fn serve(server: verbwire::Builder) -> Result<(), Error> {
+///     let read = |name: &str| std::fs::read(format!("/etc/store/{name}")).expect("readable");
+///     let tls = ServerTls::from_pem(read("server.pem"), read("server.key"))?
+///         .require_client_certificates(read("ca.pem"))?;
+///     server.tls(&tls).bind(&["tls://0.0.0.0:7000"]).await?.serve().await
+/// }
+///
+/// async fn connect() -> Result<Channel, Error> {
+///     let read = |name: &str| std::fs::read(format!("/etc/store/{name}")).expect("readable");
+///     let tls = ClientTls::from_authority(read("ca.pem"))?
+///         .identity(read("client.pem"), read("client.key"))?;
+///     Endpoint::new("tls://store-1.internal:7000")?.tls(&tls).connect().await
+/// }
+/// ```
+#[cfg(feature = "tls")]
+pub mod tls {
+    pub use verbwire_tcp::{ClientTls, HandshakeCounts, ServerTls};
 }
 
 /// What generated code is made of. Not for use by hand, and without promises to those who do.

@@ -17,18 +17,63 @@ static RDMA: LazyLock<Arc<verbwire_rdma::RdmaTransport>> = LazyLock::new(|| {
     ))
 });
 
+/// What targets with TLS need besides their addresses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tls {
+    #[cfg(feature = "tls")]
+    pub(crate) client: Option<verbwire_tcp::ClientTls>,
+    #[cfg(feature = "tls")]
+    pub(crate) server: Option<verbwire_tcp::ServerTls>,
+}
+
+impl Tls {
+    #[cfg(feature = "tls")]
+    fn transport(&self) -> verbwire_tcp::TlsTransport {
+        let mut transport = verbwire_tcp::TlsTransport::default();
+        if let Some(client) = &self.client {
+            transport = transport.connecting(client.clone());
+        }
+        if let Some(server) = &self.server {
+            transport = transport.listening(server.clone());
+        }
+        transport
+    }
+
+    /// A client that was told whom to trust is not connected in the open.
+    fn check(&self, target: &Target) -> Result<(), Error> {
+        #[cfg(feature = "tls")]
+        if self.client.is_some() && target.scheme() != "tls" {
+            let message = format!(
+                "TLS is set for {target}, which does not speak it: write tls://{}",
+                target.address()
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let _known = target;
+        Ok(())
+    }
+}
+
 /// The transport of `target`.
 ///
 /// # Errors
 ///
-/// `Unsupported`, with what to use instead: no transport has that name, or this build does not have it.
-pub(crate) fn of(target: &Target) -> Result<Arc<dyn Transport>, Error> {
+/// `Unsupported`, with what to use instead: no transport has that name, or this build does not have it. `InvalidInput`: TLS
+/// is set for a target without it.
+pub(crate) fn of(target: &Target, tls: &Tls) -> Result<Arc<dyn Transport>, Error> {
+    tls.check(target)?;
     match target.scheme() {
         "mem" => Ok(Arc::new(MemTransport)),
         #[cfg(feature = "tcp")]
         "tcp" => Ok(Arc::new(verbwire_tcp::TcpTransport::default())),
         #[cfg(feature = "tcp")]
         "unix" => Ok(Arc::new(verbwire_tcp::UnixTransport::default())),
+        #[cfg(feature = "tls")]
+        "tls" => Ok(Arc::new(tls.transport())),
+        #[cfg(not(feature = "tls"))]
+        "tls" => {
+            Err(unsupported(target, "was left out of this build: turn feature tls of verbwire on"))
+        }
         #[cfg(not(feature = "tcp"))]
         "tcp" | "unix" => {
             Err(unsupported(target, "was left out of this build: turn feature tcp of verbwire on"))
@@ -63,6 +108,8 @@ const BUILT: &[&str] = &[
     "tcp",
     #[cfg(feature = "tcp")]
     "unix",
+    #[cfg(feature = "tls")]
+    "tls",
     #[cfg(feature = "rdma")]
     "rdma",
     #[cfg(feature = "fabric")]
@@ -80,7 +127,7 @@ mod tests {
 
     fn refusal(target: &str) -> String {
         let target = target.parse().expect("well-formed");
-        let error = of(&target).err().expect("no such transport");
+        let error = of(&target, &Tls::default()).err().expect("no such transport");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         error.to_string()
     }
@@ -94,11 +141,24 @@ mod tests {
     #[test]
     fn an_unknown_scheme_names_the_known_ones() {
         let known = refusal("http://10.0.0.1:7000");
-        for scheme in ["mem", "tcp", "unix", "rdma", "fabric"] {
+        for scheme in ["mem", "tcp", "unix", "tls", "rdma", "fabric"] {
             let target = format!("{scheme}://a/b:1").parse().expect("well-formed");
-            let is_built = of(&target).is_ok();
+            let is_built = of(&target, &Tls::default()).is_ok();
             assert_eq!(known.contains(&format!("{scheme}://")), is_built, "{scheme}: {known}");
         }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn who_is_to_be_trusted_is_not_connected_to_in_the_open() {
+        // Nothing is trusted or proved here; only that something was set counts.
+        let certificate = rcgen::generate_simple_self_signed(["a".to_owned()]).expect("rcgen");
+        let client = verbwire_tcp::ClientTls::from_authority(certificate.cert.pem()).ok();
+        let tls = Tls { client, ..Tls::default() };
+        let way_to = |target: &str| of(&target.parse().expect("well-formed"), &tls);
+        let error = way_to("tcp://10.0.0.1:7000").err().expect("no TLS");
+        assert!(error.to_string().ends_with("write tls://10.0.0.1:7000"), "{error}");
+        assert!(way_to("tls://10.0.0.1:7000").is_ok());
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::request::ConnectionOrigin;
 use crate::transport::counted::Counted;
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
-    Accepting, Connection, Established, Listener, LocalSide, Target, Transport,
+    Accepting, Connection, Established, Listener, LocalSide, PeerCertificates, Target, Transport,
 };
 
 /// Pause after a failed accept: the usual reason, no descriptors left, does not go away at once.
@@ -311,6 +311,7 @@ impl Shared {
             number,
             parent,
             path: connection.path(),
+            certificates: PeerCertificates::of(&*connection),
             transport,
             pressure: PressureWatch::of(&*connection),
             max_reply: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),

@@ -1,5 +1,6 @@
 //! The cases of the conformance suite. See `verbwire_tests` for how they run.
 
+mod authentication;
 mod calls;
 mod cancel;
 mod compression;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         overload::CASES,
         panics::CASES,
         drops::CASES,
+        authentication::CASES,
         shutdown::CASES,
         peer_loss::CASES,
         reconnect::CASES,

@@ -137,10 +137,11 @@ async fn a_restarted_server_answers_a_new_channel(fixture: Fixture) {
 async fn an_unreachable_server_is_one_sentence(fixture: Fixture) {
     let target = match fixture.backend().place {
         // A port that was free a moment ago.
-        Place::Tcp => {
+        place @ (Place::Tcp | Place::Tls) => {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
             let address = listener.local_addr().expect("bound");
-            format!("tcp://{address}")
+            let scheme = if place == Place::Tls { "tls" } else { "tcp" };
+            format!("{scheme}://{address}")
         }
         _ => fixture.target(),
     };

@@ -7,4 +7,6 @@ mod ending;
 mod establishing;
 mod order;
 mod pair;
+#[cfg(feature = "tls")]
+mod tls;
 mod violations;
