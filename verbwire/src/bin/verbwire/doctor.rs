@@ -37,8 +37,9 @@ tries the paths to it: of host:port over TCP and over RDMA, of scheme://address 
 Exit status: 0 no problem (there may be warnings), 1 a problem, 2 wrong usage.
 ";
 
-/// For all files together, which are read in some milliseconds; a driver that hangs lets them wait for ever.
-const READING_LIMIT: Duration = Duration::from_secs(10);
+/// For all files together, which are read in some milliseconds, and in an emulated guest on a busy machine took 10 s; a driver that
+/// hangs lets them wait for ever.
+const READING_LIMIT: Duration = Duration::from_secs(60);
 const LONGEST_TIMEOUT: u64 = 3600;
 
 struct Arguments {
@@ -147,7 +148,7 @@ fn reading_hangs() -> Finding {
         "reading this machine's files in /sys, /proc and /dev did not end within {limit} s"
     );
     Finding::new(Layer::Driver, Level::Problem, "reading-hangs", what).advise(
-        "a driver hangs: 'dmesg | tail -50' names it; restart the machine if it does not recover",
+        "a driver hangs, or the machine is very busy: 'uptime' tells, and 'dmesg | tail -50' which driver",
     )
 }
 

@@ -59,6 +59,9 @@ fn healthy_machines_have_no_problem_and_no_warning() {
             .filter(|finding| finding.level >= Level::Warning)
             .collect();
         assert!(grave.is_empty(), "{name}: {grave:#?}");
-        assert_eq!(the("port", &machine).level, Level::Ok, "{name}");
+        let port = the("port", &machine);
+        assert_eq!(port.level, Level::Ok, "{name}");
+        let netdev = if name == "InfiniBand" { " on ib0" } else { " on eth0" };
+        assert!(port.what.contains(name) && port.what.contains(netdev), "{name}: {}", port.what);
     }
 }

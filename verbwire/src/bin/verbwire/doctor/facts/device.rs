@@ -156,14 +156,15 @@ fn port(tree: &Tree, device: &str, node: &Node, number: String) -> Port {
         (_, "Ethernet") => Fabric::Roce,
         _ => Fabric::Unknown,
     };
+    let gids = gids(tree, &at);
     Port {
+        netdev: netdev(tree, device, &at, fabric, &gids),
         state: PortState::of(&text("state")),
         physical: text("phys_state"),
         fabric,
         rate: text("rate"),
         lid: tree.number(&format!("{at}/lid")),
-        gids: gids(tree, &at),
-        netdev: netdev(tree, device, &at),
+        gids,
         counters: counters(tree, &at),
         number,
     }
@@ -173,30 +174,43 @@ fn gids(tree: &Tree, port: &str) -> Vec<Gid> {
     let indexes = tree.names(&format!("{port}/gids"));
     let gid = |index: String| {
         let address: Ipv6Addr = tree.text(&format!("{port}/gids/{index}"))?.parse().ok()?;
+        // soft-RoCE has 1024 entries, nearly all of them unused.
+        if address.is_unspecified() {
+            return None;
+        }
         let kind = match tree.text(&format!("{port}/gid_attrs/types/{index}")).unwrap_or_default() {
             kind if kind == "IB/RoCE v1" => GidKind::V1,
             kind if kind == "RoCE v2" => GidKind::V2,
             kind => GidKind::Unknown(kind),
         };
-        (!address.is_unspecified()).then_some(Gid { index, address, kind })
+        Some(Gid { index, address, kind })
     };
     indexes.into_iter().filter_map(gid).collect()
 }
 
-/// The network device of the first GID that has one; else soft-RoCE's parent, or the only one of the same card.
-fn netdev(tree: &Tree, device: &str, port: &str) -> Option<String> {
+/// The network device of the first GID that has one. iWARP's have none, and are made of its MAC. Else soft-RoCE's parent, or the
+/// only one of the same card.
+fn netdev(tree: &Tree, device: &str, port: &str, fabric: Fabric, gids: &[Gid]) -> Option<String> {
     let named = |path: String| tree.text(&path).filter(|name| !name.is_empty());
-    let attributes = format!("{port}/gid_attrs/ndevs");
-    let of_a_gid = tree
-        .names(&attributes)
-        .into_iter()
-        .find_map(|index| named(format!("{attributes}/{index}")));
+    if fabric == Fabric::Iwarp {
+        return by_mac(tree, gids.first()?);
+    }
+    let of_a_gid =
+        gids.iter().find_map(|gid| named(format!("{port}/gid_attrs/ndevs/{}", gid.index)));
     of_a_gid.or_else(|| named(format!("{device}/parent"))).or_else(|| {
         match tree.names(&format!("{device}/device/net")).as_slice() {
             [only] => Some(only.clone()),
             _ => None,
         }
     })
+}
+
+fn by_mac(tree: &Tree, gid: &Gid) -> Option<String> {
+    let [a, b, c, d, e, f, ..] = gid.address.octets();
+    let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+    let has_it =
+        |name: &String| tree.text(&format!("sys/class/net/{name}/address")).as_ref() == Some(&mac);
+    tree.names("sys/class/net").into_iter().find(has_it)
 }
 
 fn counters(tree: &Tree, port: &str) -> BTreeMap<String, u64> {

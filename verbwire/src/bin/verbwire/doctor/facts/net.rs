@@ -24,7 +24,6 @@ pub(crate) struct NetDevice {
     pub(crate) crc_errors: u64,
     /// The larger of the device's own setting and that for all, as the kernel takes it.
     pub(crate) arp_ignore: u64,
-    pub(crate) arp_announce: u64,
 }
 
 /// An IPv4 subnet that is reached through a device directly.
@@ -41,10 +40,8 @@ pub(super) fn all(tree: &Tree) -> Vec<NetDevice> {
 
 fn netdev(tree: &Tree, name: String) -> NetDevice {
     let at = format!("sys/class/net/{name}");
-    let setting = |what: &str| {
-        let of = |scope: &str| tree.number(&format!("proc/sys/net/ipv4/conf/{scope}/{what}"));
-        of("all").unwrap_or(0).max(of(&name).unwrap_or(0))
-    };
+    let ignore = |scope: &str| tree.number(&format!("proc/sys/net/ipv4/conf/{scope}/arp_ignore"));
+    let arp_ignore = ignore("all").unwrap_or(0).max(ignore(&name).unwrap_or(0));
     NetDevice {
         mtu: tree.number(&format!("{at}/mtu")),
         state: tree.text(&format!("{at}/operstate")).unwrap_or_default(),
@@ -53,8 +50,7 @@ fn netdev(tree: &Tree, name: String) -> NetDevice {
         rdma: tree.names(&format!("{at}/device/infiniband")),
         ecn: ecn(tree, &format!("{at}/ecn/roce_np/enable")),
         crc_errors: tree.number(&format!("{at}/statistics/rx_crc_errors")).unwrap_or(0),
-        arp_ignore: setting("arp_ignore"),
-        arp_announce: setting("arp_announce"),
+        arp_ignore,
         name,
     }
 }

@@ -65,7 +65,7 @@ fn device_files(facts: &Facts) -> Vec<Finding> {
         let what =
             format!("/dev/infiniband is missing, and with it every device file: {}", names(facts));
         let action = host.container.map_or(
-            "is udev running? rdma-core's rules make them: 'udevadm trigger --subsystem-match=infiniband_verbs'",
+            "the kernel makes them where /dev is a devtmpfs ('findmnt /dev'); elsewhere 'udevadm trigger' or mdev does",
             into_container,
         );
         return vec![finding(Level::Problem, "no-device-files", what).advise(action)];
@@ -73,9 +73,10 @@ fn device_files(facts: &Facts) -> Vec<Finding> {
     let shut = |(node, device, access): &(String, String, Access)| match access {
         Access::Opens => None,
         Access::Missing => {
-            let action = host
-                .container
-                .map_or("'udevadm trigger --subsystem-match=infiniband_verbs'", into_container);
+            let action = host.container.map_or(
+                "'udevadm trigger --subsystem-match=infiniband_verbs'; did the device go just now?",
+                into_container,
+            );
             let what = format!("/dev/infiniband/{node}, the device file of {device}, is missing");
             Some(finding(Level::Problem, "device-file", what).advise(action))
         }
@@ -96,8 +97,8 @@ fn names(facts: &Facts) -> String {
 
 fn permissions(node: &str) -> String {
     format!(
-        "'ls -l /dev/infiniband/{node}' shows who may: rdma-core's rules give everybody mode 0666, others a group \
-         (often rdma) that this user must join; in a container its device must be allowed as well"
+        "'ls -l /dev/infiniband/{node}' shows who may: the kernel lets everybody (0666); where a rule of udev \
+         gives it to a group, often rdma, join that; in a container its device must be allowed as well"
     )
 }
 

@@ -84,7 +84,8 @@ fn ipoib(facts: &Facts) -> Option<Finding> {
     Some(finding(Level::Problem, "no-ipoib", what).advise(action))
 }
 
-/// Linux answers ARP for any of its addresses on any device, so that a connection for one port arrives at another.
+/// Linux answers ARP for any of its addresses on any device, so that the other side takes one port for another: rdma-core's
+/// librdmacm.md.
 fn shared_subnets(facts: &Facts) -> Option<Finding> {
     let is_rdma = |name: &str| {
         ports(facts).any(|(_, port)| port.netdev.as_deref() == Some(name))
@@ -99,11 +100,9 @@ fn shared_subnets(facts: &Facts) -> Option<Finding> {
         })?;
         Some((first, second))
     })?;
-    let answers_for_others = [first, second].into_iter().any(|subnet| {
-        facts
-            .netdev(&subnet.netdev)
-            .is_none_or(|netdev| netdev.arp_ignore == 0 || netdev.arp_announce < 2)
-    });
+    let answers_for_others = [first, second]
+        .into_iter()
+        .any(|subnet| facts.netdev(&subnet.netdev).is_none_or(|netdev| netdev.arp_ignore == 0));
     if !answers_for_others {
         return None;
     }

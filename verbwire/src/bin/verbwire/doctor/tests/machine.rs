@@ -51,12 +51,10 @@ impl Machine {
     pub(super) fn soft_iwarp() -> Self {
         let machine = Self::plain();
         machine.device("siw0", "4: RNIC", "Ethernet");
-        machine.write(
-            "sys/class/infiniband/siw0/ports/1/gids/0",
-            "0200:0000:0001:0000:0000:0000:0000:0000\n",
-        );
-        machine.write("sys/class/infiniband/siw0/ports/1/gid_attrs/types/0", "IB/RoCE v1\n");
-        machine.write("sys/class/infiniband/siw0/ports/1/gid_attrs/ndevs/0", "eth0\n");
+        // As kernel 6.1 has it: a MAC, and no file that names the network device.
+        machine.port("siw0", "gids/0", "3260:c798:d6a1:0000:0000:0000:0000:0000\n");
+        machine.port("siw0", "gid_attrs/types/0", "IB/RoCE v1\n");
+        machine.write("sys/class/net/eth0/address", "32:60:c7:98:d6:a1\n");
         machine.provider("siw");
         machine
     }
