@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::compression::{Compression, Encodings};
 
+pub use crate::proto::paths::PathPolicy;
+
 /// What one side accepts from its peer. Announced in HELLO, so that the sender can refuse first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -68,6 +70,8 @@ pub struct ClientConfig {
     /// Whether calls that do not say it themselves wait for a connection where none can be made, instead of failing at once.
     /// No: who calls learns what is wrong.
     pub wait_for_ready: bool,
+    /// Which ways calls may go where a target has several.
+    pub path_policy: PathPolicy,
     /// Whether requests are compressed that do not say it themselves. No.
     pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -82,6 +86,7 @@ impl Default for ClientConfig {
             connect_timeout: Duration::from_secs(5),
             reconnect_backoff: (Duration::from_millis(100), Duration::from_secs(30)),
             wait_for_ready: false,
+            path_policy: PathPolicy::Auto,
             send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }

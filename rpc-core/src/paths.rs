@@ -1,6 +1,6 @@
 //! Which ways two peers have to each other, for people: what a channel or a server says of a connection.
 //!
-//! Owns the words; what is decided is in `server::seconds`.
+//! Owns the words; what is decided is in [`proto::paths`](crate::proto::paths) and `server::seconds`.
 
 use std::any::TypeId;
 use std::fmt;

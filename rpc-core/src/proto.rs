@@ -15,6 +15,7 @@
 //! * [`resend`]: which calls a channel makes again by itself.
 //! * [`sessions`]: calls that run once, however often they are repeated.
 //! * [`offers`]: where second paths begin.
+//! * [`paths`]: when a client tries for a second path.
 //! * [`tickets`]: who is let in as the second path of a connection.
 
 pub mod calls;
@@ -25,6 +26,7 @@ pub mod hello;
 pub mod offers;
 #[cfg(test)]
 mod pair;
+pub mod paths;
 pub mod reconnect;
 pub mod resend;
 pub mod server;

@@ -2,7 +2,7 @@
 //!
 //! * [`Server`]: collects services and settings, binds, serves.
 //! * [`Bound`]: a server that listens.
-//! * [`Connections`]: those that it serves, each with its paths; [`Place`]: where it listens, and what it offers beside.
+//! * [`Connections`]: those that it serves, each with its paths.
 //! * [`Sessions`]: what is kept so that calls that are repeated run once.
 //! * [`LoadLimits`]: what runs at a time; [`Open`]: what answers for methods that nobody has described; [`Placing`]: where long payloads land.
 //!
@@ -32,11 +32,13 @@ pub use builder::{Builder, Server};
 pub use limited::{Limited, LoadLimits};
 pub use open::{Open, OpenService};
 pub use placing::{Landing, LongRequest, Placing};
-pub use seconds::{Connections, Place, ServedConnection};
+pub use seconds::{Connections, ServedConnection};
 pub use serving::Bound;
 pub use sessions::Sessions;
 
 pub use crate::proto::sessions::SessionLimits;
 
 pub(crate) use handler::Handler;
+#[cfg(all(test, not(loom)))]
+pub(crate) use seconds::rig;
 pub(crate) use size::{Size, too_large, too_much_metadata};

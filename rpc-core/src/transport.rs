@@ -15,6 +15,7 @@
 //!
 //! Later parts extend the seam by [`SendHints`] and by [`Connection::capability`], not by new methods.
 
+pub mod auto;
 mod certificates;
 pub(crate) mod counted;
 pub mod driver;
@@ -43,6 +44,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Head, Message};
 use crate::wire::Hello;
 
+pub use auto::{Auto, Beside, Second};
 pub use certificates::PeerCertificates;
 pub use target::Target;
 pub use ticket::Ticket;
@@ -82,6 +84,11 @@ pub trait Transport: Send + Sync + 'static {
     ///
     /// The pool has no room before `deadline`.
     fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>>;
+
+    /// What channels and servers may use for second paths beside its connections. `None` where a target means one path.
+    fn beside(&self) -> Option<&Beside> {
+        None
+    }
 }
 
 /// Accepts connections at one target.

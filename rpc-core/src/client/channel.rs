@@ -15,6 +15,7 @@ use crate::buf::Buffer;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::interceptor::Interceptor;
+use crate::paths::Paths;
 use crate::proto::reconnect::ConnectivityState;
 use crate::service::Service;
 use crate::status::{Executed, Status};
@@ -210,6 +211,21 @@ impl Channel {
             Way::Managed(managed) => managed.path(),
             Way::Intercepted(layer) => layer.channel.path(),
             Way::InProcess(_) => None,
+        }
+    }
+
+    /// All ways to the server, with what went over them, and why there is no second one where there is none. `None` in
+    /// process, and while there is no connection.
+    pub fn paths(&self) -> Option<Paths> {
+        match self.innermost() {
+            Way::Link(link) => Some(Paths {
+                first: link.info(),
+                second: None,
+                why_not: "the channel is one of one connection, which has one path".to_owned(),
+                switches: 0,
+            }),
+            Way::Managed(managed) => managed.paths(),
+            Way::InProcess(_) | Way::Intercepted(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Makes connections to one address. Owns what each of them begins with; keeps none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -9,11 +10,16 @@ use super::link::Link;
 use super::methods::MethodNumbers;
 use super::table::Table;
 use crate::config::ClientConfig;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::sync::Mutex;
-use crate::transport::{LocalSide, Target, Transport};
+use crate::transport::{LocalSide, Second, Target, Ticket, Transport};
+use crate::wire::paths::{MAX_TARGETS, OfferReply};
+
+/// Longest time to connect a second path. 20 s: over RDMA a lost message of the connection manager costs more than 4, and nobody
+/// waits for it.
+const SECOND_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Connector {
     transport: Arc<dyn Transport>,
@@ -50,23 +56,75 @@ impl Connector {
     ///
     /// Dropping the future gives the attempt up.
     pub(super) async fn connect(&self) -> Result<Arc<Link>, Error> {
+        let refused = |why| Error::new(ErrorKind::Unsupported, why);
+        self.config.path_policy.check_beside(self.transport.beside()).map_err(refused)?;
+        let deadline = deadline_after(Instant::now(), self.config.connect_timeout);
+        let link = self.establish(&self.transport, &self.target, None, deadline).await?;
+        self.config.path_policy.check_first(&link.path()).map_err(refused)?;
+        Ok(begin(link))
+    }
+
+    /// The second path of `first` that the server offers. One address is tried after the other, each with its share of the time.
+    ///
+    /// Dropping the future gives the attempt up.
+    pub(super) async fn connect_second(
+        &self,
+        second: &Second,
+        offer: &OfferReply,
+        first: Arc<Link>,
+    ) -> Result<Arc<Link>, Error> {
+        let wrong =
+            |why: &str| Error::new(ErrorKind::PeerFault, format!("the server's offer {why}"));
+        let ticket = offer.ticket(self.identity.incarnation());
+        let ticket = ticket.ok_or_else(|| wrong("has a token of another length than 16"))?;
+        let targets =
+            offer.targets.iter().take(MAX_TARGETS).filter_map(|target| target.parse().ok());
+        let targets = targets.filter(|target: &Target| target.scheme() == second.scheme());
+        let targets: Vec<Target> = targets.collect();
+        let until = Instant::now() + SECOND_TIMEOUT;
+        let mut failure = wrong("names no address that this side can connect to");
+        for (index, target) in targets.iter().enumerate() {
+            let left = until.saturating_duration_since(Instant::now());
+            let shares = u32::try_from(targets.len() - index).unwrap_or(u32::MAX);
+            let deadline = Instant::now() + left / shares;
+            match self.establish(second.transport(), target, Some(ticket), deadline).await {
+                Ok(made) if made.incarnation() == first.incarnation() => {
+                    return Ok(begin(made.beside(first)));
+                }
+                Ok(_) => failure = wrong("leads to another server"),
+                Err(error) => {
+                    let message = format!("connecting to {target}");
+                    failure = Error::with_source(error.kind(), message, error);
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    async fn establish(
+        &self,
+        transport: &Arc<dyn Transport>,
+        target: &Target,
+        ticket: Option<Ticket>,
+        deadline: Instant,
+    ) -> Result<Link, Error> {
         let hello = self.identity.hello(&self.config.limits);
         let table = Arc::new(Table::default());
-        let local = LocalSide {
-            hello: hello.clone(),
-            placement: Arc::clone(&table) as _,
-            deadline: deadline_after(Instant::now(), self.config.connect_timeout),
-            ticket: None,
-        };
-        let established = self.transport.connect(&self.target, local).await?;
+        let placement = Arc::clone(&table) as _;
+        let local = LocalSide { hello: hello.clone(), placement, deadline, ticket };
+        let established = transport.connect(target, local).await?;
         if let Err(error) = agree(&hello, &established.peer) {
             established.connection.close(error.clone());
             return Err(error);
         }
-        let (transport, methods) = (Arc::clone(&self.transport), Arc::clone(&self.methods));
+        let (transport, methods) = (Arc::clone(transport), Arc::clone(&self.methods));
         let window = hello.stream_window;
-        let link = Link::new(transport, table, established, &self.config, methods, window);
-        tokio::spawn(Driver::new(Arc::clone(link.shared())));
-        Ok(Arc::new(link))
+        Ok(Link::new(transport, table, established, &self.config, methods, window))
     }
+}
+
+/// Has a connection driven.
+fn begin(link: Link) -> Arc<Link> {
+    tokio::spawn(Driver::new(Arc::clone(link.shared())));
+    Arc::new(link)
 }

@@ -26,12 +26,14 @@ use crate::compression::{Compression, Inbound, Outbound, Receiver};
 use crate::config::ClientConfig;
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, Head, Message, MethodId, ReplyForm, SlotUse};
+use crate::paths::{Line, PathInfo};
 use crate::proto::client::{Outcome, PathNeeded, Reply, ReplyBegun, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
 use crate::proto::stream::StreamWindows;
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
 use crate::sync::{Mutex, lock};
+use crate::transport::counted::Counted;
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
     Connection, Established, Flush, Outgoing, Path, SendError, SendHints, Transport,
@@ -50,6 +52,9 @@ pub(super) struct Link {
     default_timeout: Duration,
     /// What the process at the other end calls itself: another one, at the same address, has another.
     incarnation: u64,
+    line: Line,
+    /// Of a second path: the first, which outlives its calls.
+    first: Option<Arc<Link>>,
 }
 
 /// What callers and the driver share.
@@ -111,6 +116,9 @@ impl Link {
         local_window: u32,
     ) -> Self {
         let Established { connection, peer } = established;
+        let counted = Counted::new(connection);
+        let line = Line::new(Arc::clone(&counted));
+        let connection: Arc<dyn Connection> = counted;
         let slots = usize::try_from(peer.max_concurrent_calls).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             table,
@@ -128,7 +136,32 @@ impl Link {
             runtime: Handle::current(),
         });
         let (default_timeout, incarnation) = (config.default_timeout, peer.incarnation);
-        Self { shared, transport, methods, default_timeout, incarnation }
+        Self { shared, transport, methods, default_timeout, incarnation, line, first: None }
+    }
+
+    /// The second path of `first`, which stays as long as this, and takes this along if it is lost.
+    pub(super) fn beside(mut self, first: Arc<Link>) -> Self {
+        let (first_ended, own_ended) =
+            (first.shared.leaving().ended(), self.shared.leaving().ended());
+        let connection = Arc::clone(&self.shared.connection);
+        self.shared.runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                _ended = own_ended => {}
+                cause = first_ended => {
+                    let message = "the first path of the connection has ended";
+                    let cause = cause.map_or_else(|| "it was dropped".to_owned(), |cause| cause.to_string());
+                    connection.close(Error::with_source(ErrorKind::Lost, message, cause));
+                }
+            }
+        });
+        self.first = Some(first);
+        self
+    }
+
+    /// What is said of it.
+    pub(super) fn info(&self) -> PathInfo {
+        self.line.info()
     }
 
     pub(super) fn incarnation(&self) -> u64 {

@@ -3,6 +3,7 @@
 //! Owns which of its connections a call goes to, and how a call waits for one. [`subchannel`] owns the connections to an address.
 
 mod keeper;
+mod second;
 mod subchannel;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::buf::Buffer;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::message::MethodId;
+use crate::paths::Paths;
 use crate::proto::deadlines::deadline_after;
 use crate::proto::reconnect::ConnectivityState;
 use crate::service::ServiceDescriptor;
@@ -111,6 +113,10 @@ impl Managed {
 
     pub(super) fn path(&self) -> Option<Path> {
         self.subchannel.link().map(|link| link.path())
+    }
+
+    pub(super) fn paths(&self) -> Option<Paths> {
+        self.subchannel.paths()
     }
 
     pub(super) fn memory_pressure(&self) -> PressureWatch {

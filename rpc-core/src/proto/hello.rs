@@ -28,6 +28,11 @@ impl Identity {
         Self { incarnation: random.next_u64(), random }
     }
 
+    /// What all its HELLOs show.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// The HELLO of a new connection with these limits.
     pub fn hello(&self, limits: &Limits) -> Hello {
         let cut = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);

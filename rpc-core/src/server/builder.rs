@@ -8,7 +8,7 @@ use super::limited::LoadLimits;
 use super::open::{Open, OpenService};
 use super::placing::{Placer, Placing};
 use super::router::Router;
-use super::seconds::{Connections, Offering, Place};
+use super::seconds::{Connections, Offering};
 use super::serving::{Bound, Listening, Shared};
 use super::sessions::Sessions;
 use crate::compression::{Compression, Encodings};
@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::interceptor::Interceptor;
 use crate::proto::hello::Identity;
 use crate::service::Service;
+use crate::transport::{Target, Transport};
 
 /// Most calls at a time that a server can allow: a client can make it keep a table of that many slots.
 const MAX_CONCURRENT_CALLS: u32 = 1 << 16;
@@ -173,20 +174,23 @@ impl Builder {
         self
     }
 
-    /// Listens at every place: a pair of a transport and a target, or a [`Place`] that says more.
+    /// Listens at every target, each with its transport.
     ///
     /// # Errors
     ///
-    /// There is no service or no place, two services share a name, or a target cannot be listened at; then
-    /// none is. That second paths cannot be listened for is no error.
-    pub async fn bind(self, places: impl IntoIterator<Item: Into<Place>>) -> Result<Bound, Error> {
+    /// There is no service or no target, two services share a name, or a target cannot be listened at; then
+    /// none is. That second paths cannot be listened for is no error: that is tried again when a client asks for one.
+    pub async fn bind(
+        self,
+        targets: impl IntoIterator<Item = (Arc<dyn Transport>, Target)>,
+    ) -> Result<Bound, Error> {
         let connections = Connections::new();
         let mut router = Router::new(self.services, self.layers, self.fallback)?;
         router.add_internal(Offering(connections.clone()))?;
         let router = Arc::new(router);
         let mut listeners = Vec::new();
-        for place in places {
-            listeners.push(Listening::at(place.into()).await?);
+        for (transport, target) in targets {
+            listeners.push(Listening::at(transport, &target).await?);
         }
         if listeners.is_empty() {
             let message = "no target to listen at: name one, for example tcp://0.0.0.0:7000";

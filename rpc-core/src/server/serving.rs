@@ -14,9 +14,7 @@ use super::driver::Driver;
 use super::intake::Intake;
 use super::placing::Placer;
 use super::router::Router;
-use super::seconds::{
-    Beside, Connections, Entry, Place, Second, SecondListener, Upgrade, accept_second,
-};
+use super::seconds::{Connections, Entry, Second, SecondListener, Upgrade, accept_second};
 use super::workers::Workers;
 use crate::compression::{Outbound, Receiver};
 use crate::config::ServerConfig;
@@ -28,7 +26,7 @@ use crate::request::ConnectionOrigin;
 use crate::transport::counted::Counted;
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
-    Accepting, Connection, Established, Listener, LocalSide, PeerCertificates, Target, Transport,
+    Accepting, Beside, Connection, Established, Listener, LocalSide, PeerCertificates, Target, Transport,
 };
 
 /// Pause after a failed accept: the usual reason, no descriptors left, does not go away at once.
@@ -63,13 +61,21 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub(super) async fn at(place: Place) -> Result<Self, Error> {
-        let Place { transport, target, beside } = place;
-        let listener = transport.listen(&target).await?;
-        let (upgrade, second) = match beside {
-            Beside::Nothing(why) => (Upgrade::Never(why.into()), None),
-            Beside::Listener(transport, target) => {
-                let (second, listener) = Second::open(transport, target).await;
+    pub(super) async fn at(transport: Arc<dyn Transport>, target: &Target) -> Result<Self, Error> {
+        let listener = transport.listen(target).await?;
+        let (upgrade, second) = match transport.beside() {
+            None => {
+                let why = format!(
+                    "the server listens at {target}, which has one path; bind auto:// there"
+                );
+                (Upgrade::Never(why.into()), None)
+            }
+            Some(Beside::Nothing(why)) => {
+                (Upgrade::Never(format!("at the server, {why}").into()), None)
+            }
+            Some(Beside::Second(second)) => {
+                let target = second.target_beside(target);
+                let (second, listener) = Second::open(Arc::clone(second.transport()), target).await;
                 (Upgrade::To(Arc::clone(&second)), Some((second, listener)))
             }
         };

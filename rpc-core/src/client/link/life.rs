@@ -75,6 +75,14 @@ impl Shared {
 }
 
 impl Leaving {
+    /// Why the connection has ended; `None` if it was dropped.
+    pub(in crate::client) async fn ended(mut self) -> Option<Error> {
+        match self.0.wait_for(|life| matches!(life, Life::Ended(_))).await.as_deref() {
+            Ok(Life::Ended(cause)) => Some(cause.clone()),
+            _ => None,
+        }
+    }
+
     /// Why the connection has ended; `None` if it only takes no more calls.
     pub(in crate::client) async fn wait(mut self) -> Option<Error> {
         // Nobody is left to change it where the connection has been dropped.

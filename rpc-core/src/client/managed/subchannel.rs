@@ -15,9 +15,12 @@ use super::super::connector::Connector;
 use super::super::link::{Leaving, Link};
 use super::super::turn::Turn;
 use super::keeper::keep;
+use super::second::Upgrade;
 use super::{News, Picked, Reason};
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
+use crate::paths::Paths;
+use crate::proto::paths::PathPolicy;
 use crate::proto::reconnect::{ConnectivityState, Reconnect, Served};
 use crate::status::{Code, Executed, Origin, Status};
 use crate::sync::{Mutex, lock};
@@ -46,18 +49,37 @@ struct State {
 struct Links {
     primary: Arc<Link>,
     preferred: Option<Arc<Link>>,
+    /// Cares for the preferred one.
+    upgrade: Option<Upgrade>,
+    policy: PathPolicy,
 }
 
 impl Links {
     /// Where a call goes.
     fn open(&self, turn: Option<&Turn>) -> Option<&Arc<Link>> {
-        let mut open = self.preferred.iter().chain([&self.primary]).filter(|link| is_open(link));
+        let primary = Some(&self.primary).filter(|_| !self.waits_for_preferred());
+        let mut open = self.preferred.iter().chain(primary).filter(|link| is_open(link));
         match turn {
             None => open.next(),
             Some(turn) => {
                 let of_turn = open.clone().find(|link| turn.is_of(link.shared()));
                 of_turn.or_else(|| open.next())
             }
+        }
+    }
+
+    /// Whether calls must not go over the primary one.
+    fn waits_for_preferred(&self) -> bool {
+        self.policy == PathPolicy::RequireRdma && self.upgrade.is_some()
+    }
+
+    fn paths(&self) -> Paths {
+        let one_path = || "the target means one path; auto:// means the best there is".to_owned();
+        Paths {
+            first: self.primary.info(),
+            second: self.preferred.as_ref().filter(|link| is_open(link)).map(|link| link.info()),
+            why_not: self.upgrade.as_ref().map_or_else(one_path, Upgrade::why_not),
+            switches: self.upgrade.as_ref().map_or(0, Upgrade::switches),
         }
     }
 
@@ -100,6 +122,16 @@ impl Subchannel {
     /// The address, as statuses name it.
     pub(super) fn peer(&self) -> String {
         lock(&self.state).peer.clone().unwrap_or_else(|| self.target().to_string())
+    }
+
+    /// Where its tasks run.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The connections that there are.
+    pub(super) fn paths(&self) -> Option<Paths> {
+        lock(&self.state).links.as_ref().map(Links::paths)
     }
 
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
@@ -171,7 +203,9 @@ impl Subchannel {
     }
 
     /// An attempt succeeded.
-    pub(super) fn handle_connected(&self, link: Arc<Link>) {
+    pub(super) fn handle_connected(self: &Arc<Self>, link: Arc<Link>) {
+        let upgrade = Upgrade::begin(self, &self.connector, &link);
+        let policy = self.connector.config().path_policy;
         let mut state = lock(&self.state);
         let path = link.path();
         match state.incarnation.replace(link.incarnation()) {
@@ -181,7 +215,7 @@ impl Subchannel {
         }
         state.peer = Some(path.peer);
         state.rules.handle_connected(Instant::now());
-        let before = state.links.replace(Links { primary: link, preferred: None });
+        let before = state.links.replace(Links { primary: link, preferred: None, upgrade, policy });
         drop(state);
         drop(before);
         self.tell();
@@ -215,8 +249,11 @@ impl Subchannel {
         let mut state = lock(&self.state);
         let Some(links) = &mut state.links else { return };
         if links.preferred.as_ref().is_some_and(|preferred| Arc::ptr_eq(preferred, link)) {
-            links.preferred = None;
-            return;
+            let left = links.preferred.take();
+            drop(state);
+            // May close it.
+            drop(left);
+            return self.tell();
         }
         if !Arc::ptr_eq(&links.primary, link) {
             return;
@@ -230,15 +267,16 @@ impl Subchannel {
         self.tell();
     }
 
-    /// New calls go over `preferred` from now on, unless the generation of `primary` is over.
-    #[cfg_attr(not(test), expect(dead_code, reason = "auto:// comes next"))]
-    pub(super) fn prefer(&self, primary: &Arc<Link>, preferred: Arc<Link>) {
+    /// New calls go over `preferred` from now on. `false` if the generation of `primary` is over.
+    pub(super) fn prefer(&self, primary: &Arc<Link>, preferred: Arc<Link>) -> bool {
         let mut state = lock(&self.state);
-        if let Some(links) = &mut state.links
-            && Arc::ptr_eq(&links.primary, primary)
-        {
-            links.preferred = Some(preferred);
-        }
+        let links = state.links.as_mut().filter(|links| Arc::ptr_eq(&links.primary, primary));
+        let Some(links) = links else { return false };
+        let before = links.preferred.replace(preferred);
+        drop(state);
+        drop(before);
+        self.tell();
+        true
     }
 
     /// No connection is made any more.
@@ -279,6 +317,13 @@ impl Subchannel {
     /// The status of a call whose deadline came first.
     pub(super) fn waited_too_long(&self) -> Status {
         let state = lock(&self.state);
+        if let Some(links) = state.links.as_ref().filter(|links| links.waits_for_preferred()) {
+            let why = links.upgrade.as_ref().map(Upgrade::why_not).unwrap_or_default();
+            return unavailable(format!(
+                "the channel's policy is RequireRdma, and there was no such path to {} until the deadline: {why}",
+                self.target()
+            ));
+        }
         let mut words = format!(
             "the deadline passed while the call waited for a connection to {}, which is {}",
             self.target(),

@@ -240,6 +240,14 @@ impl ServedConnection {
     }
 }
 
+#[cfg(test)]
+impl ServedConnection {
+    /// Ends the second path alone, as its device would.
+    pub(crate) fn close_second(&self, why: &str) {
+        self.entry.close_second(why);
+    }
+}
+
 impl fmt::Debug for ServedConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ServedConnection({:#x}, {})", self.entry.number, self.entry.paths())

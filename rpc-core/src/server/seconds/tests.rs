@@ -1,72 +1,25 @@
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use super::rig::{Echo, Fickle, echo, mem, second_of, serve, serve_with};
 use super::*;
-use crate::buf::{Body, Buffer};
 use crate::client::{Channel, Client};
 use crate::config::{ClientConfig, Limits, Random};
 use crate::error::{Error, ErrorKind};
 use crate::proto::hello::Identity;
 use crate::proto::tickets::TicketCounts;
 use crate::request::{Request, Response};
-use crate::server::{Bound, Builder, Server};
-use crate::service::{HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary};
+use crate::server::Server;
 use crate::status::{Code, Status};
 use crate::transport::mem::MemTransport;
 use crate::transport::{
-    Announced, BoxFuture, Established, Listener, LocalSide, Placement, PlacementHook, Ticket,
+    Announced, Auto, Established, LocalSide, Placement, PlacementHook, Target, Ticket, Transport,
 };
 use crate::wire::Hello;
 use crate::wire::paths::{OfferReply, OfferRequest, SERVICE};
-
-static ECHO: ServiceDescriptor =
-    ServiceDescriptor::new("test.Echo", &[MethodDescriptor::new("Echo", "/test.Echo/Echo")]);
-
-struct Echo;
-
-impl Service for Echo {
-    fn descriptor(&self) -> &'static ServiceDescriptor {
-        &ECHO
-    }
-
-    fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
-        unary(
-            request,
-            |request: Request<u32>| async move { Ok(Response::new(request.into_inner())) },
-        )
-    }
-}
-
-/// A transport whose device is there or not.
-#[derive(Default)]
-struct Fickle(AtomicBool);
-
-impl Transport for Fickle {
-    fn connect<'a>(
-        &'a self,
-        target: &'a Target,
-        local: LocalSide,
-    ) -> BoxFuture<'a, Result<Established, Error>> {
-        MemTransport.connect(target, local)
-    }
-
-    fn listen<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
-        match self.0.load(Ordering::Relaxed) {
-            true => MemTransport.listen(target),
-            false => {
-                let error = Error::new(ErrorKind::LocalResource, "there is no device");
-                Box::pin(std::future::ready(Err(error)))
-            }
-        }
-    }
-
-    fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
-        MemTransport.alloc(len, deadline)
-    }
-}
 
 struct Anywhere;
 
@@ -74,28 +27,6 @@ impl PlacementHook for Anywhere {
     fn place(&self, _announced: Announced<'_>) -> Placement {
         Placement::Pool
     }
-}
-
-fn mem(name: &str) -> (Arc<dyn Transport>, Target) {
-    (Arc::new(MemTransport), Target::new("mem", name))
-}
-
-fn second_of(name: &str) -> Target {
-    Target::new("mem", format!("{name}-second"))
-}
-
-/// A server at `name` with a listener for second paths, and what it serves.
-async fn serve_with(builder: Builder, name: &str, second: Arc<dyn Transport>) -> Connections {
-    let (first, target) = mem(name);
-    let place = Place::new(first, target).with_second(second, second_of(name));
-    let bound: Bound = builder.add_service(Echo).bind([place]).await.expect("free names");
-    let connections = bound.connections();
-    tokio::spawn(bound.serve());
-    connections
-}
-
-async fn serve(name: &str) -> Connections {
-    serve_with(Server::builder(), name, Arc::new(MemTransport)).await
 }
 
 async fn connect(name: &str) -> Channel {
@@ -113,12 +44,6 @@ async fn ask_for(channel: &Channel, scheme: &str) -> Result<OfferReply, Status> 
 
 async fn ask(channel: &Channel) -> OfferReply {
     ask_for(channel, "mem").await.expect("an offer")
-}
-
-async fn echo(channel: &Channel) -> Result<u32, Status> {
-    let client = Client::new(channel.clone(), &ECHO);
-    let reply: Response<u32> = client.unary(0, Request::new(7_u32)).await?;
-    Ok(reply.into_inner())
 }
 
 /// The incarnation of the client of the only connection.
@@ -285,15 +210,13 @@ async fn a_server_without_a_device_says_so_and_looks_again_once_per_second() {
 #[tokio::test(start_paused = true)]
 async fn why_nothing_is_offered_is_said_by_the_place() {
     let (first, target) = mem("second-never");
-    let place = Place::new(first, target).without_second("no RDMA in this build");
-    let bare = mem("second-bare");
-    let bound = Server::builder().add_service(Echo).bind([place, bare.into()]).await;
+    let auto = Auto::alone("mem", first, "no RDMA in this build");
+    let auto = (Arc::new(auto) as Arc<dyn Transport>, target);
+    let bound = Server::builder().add_service(Echo).bind([auto, mem("second-bare")]).await;
     tokio::spawn(bound.expect("free names").serve());
     let refused = ask_for(&connect("second-never").await, "mem").await.expect_err("never");
-    assert_eq!(
-        (refused.code(), refused.message()),
-        (Code::FailedPrecondition, "no RDMA in this build")
-    );
+    let words = "at the server, no RDMA in this build";
+    assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, words));
     let refused = ask_for(&connect("second-bare").await, "mem").await.expect_err("never");
     assert!(refused.message().contains("bind auto://"), "{}", refused.message());
     let connections = serve("second-other").await;

@@ -1,0 +1,222 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::Channel;
+use crate::config::{ClientConfig, PathPolicy, Random};
+use crate::error::Error;
+use crate::paths::Paths;
+use crate::server::rig::{Echo, Fickle, auto, call, echo, mem, second_of, serve, serve_with};
+use crate::server::{Connections, Server};
+use crate::status::{Code, Executed};
+use crate::transport::mem::MemTransport;
+use crate::transport::{Auto, Transport};
+
+fn config(policy: PathPolicy) -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.path_policy = policy;
+    config.random = Random::from_seed(9);
+    config
+}
+
+async fn connect_as(name: &str, policy: PathPolicy) -> Result<Channel, Error> {
+    let (transport, target) = auto(name, Arc::new(MemTransport));
+    Channel::connect(transport, &target, &config(policy)).await
+}
+
+async fn connect(name: &str) -> Channel {
+    connect_as(name, PathPolicy::Auto).await.expect("a server listens")
+}
+
+fn paths(channel: &Channel) -> Paths {
+    channel.paths().expect("connected")
+}
+
+/// Where new calls go.
+fn peer(channel: &Channel) -> String {
+    paths(channel).current().path.peer.clone()
+}
+
+async fn moved(channel: &Channel) {
+    let second = async {
+        while paths(channel).second.is_none() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(200), second).await.expect("it moves");
+}
+
+fn break_second(connections: &Connections) {
+    connections.list().iter().for_each(|one| one.close_second("a test breaks it"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_call_goes_out_at_once_and_later_ones_over_the_second_path() {
+    serve("moves").await;
+    let began = Instant::now();
+    let channel = connect("moves").await;
+    assert_eq!(peer(&channel), "moves");
+    assert!(!paths(&channel).why_not.is_empty());
+    assert_eq!(echo(&channel).await.expect("served"), 7);
+    assert_eq!(began.elapsed(), Duration::ZERO, "nothing was waited for");
+    moved(&channel).await;
+    assert_eq!(peer(&channel), second_of("moves").address());
+    for _ in 0..5 {
+        assert_eq!(echo(&channel).await.expect("served"), 7);
+    }
+    let paths = paths(&channel);
+    assert_eq!((paths.switches, paths.current().traffic.calls), (1, 5));
+    assert!(paths.current().traffic.sent_bytes > 0, "{paths:?}");
+    assert_eq!(paths.first.traffic.calls, 2, "one, and what asked for the second path");
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_calls_finish_where_they_are() {
+    serve("stays").await;
+    let channel = connect("stays").await;
+    let slow = tokio::spawn({
+        let channel = channel.clone();
+        async move { call(&channel, 1, 5000).await }
+    });
+    moved(&channel).await;
+    assert_eq!(echo(&channel).await.expect("over the second"), 7);
+    assert_eq!(slow.await.expect("no panic").expect("over the first"), 5000);
+    assert_eq!(paths(&channel).current().traffic.calls, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_path_that_breaks_is_left_at_once_and_made_again() {
+    let connections = serve("breaks").await;
+    let channel = connect("breaks").await;
+    moved(&channel).await;
+    let slow = tokio::spawn({
+        let channel = channel.clone();
+        async move { call(&channel, 1, 5000).await }
+    });
+    sleep(Duration::from_millis(1)).await;
+    break_second(&connections);
+    assert_eq!(echo(&channel).await.expect("over the first, or again"), 7);
+    let cut_off = slow.await.expect("no panic").expect_err("its path is gone");
+    assert_eq!((cut_off.code(), cut_off.executed()), (Code::Unavailable, Executed::Maybe));
+    assert_eq!(peer(&channel), "breaks");
+    let why = paths(&channel).why_not;
+    assert!(
+        why.starts_with("the last one was lost: ") && why.contains("the next try is in"),
+        "{why}"
+    );
+    let fell_back = Instant::now();
+    moved(&channel).await;
+    assert!(fell_back.elapsed() >= Duration::from_millis(100), "not without a delay");
+    assert_eq!(paths(&channel).switches, 2);
+    assert_eq!(connections.list().len(), 1, "the first path stayed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_first_path_ends_the_second_and_both_come_back() {
+    let connections = serve("first-ends").await;
+    let channel = connect("first-ends").await;
+    moved(&channel).await;
+    let slow = tokio::spawn({
+        let channel = channel.clone();
+        async move { call(&channel, 1, 5000).await }
+    });
+    sleep(Duration::from_millis(1)).await;
+    connections.list()[0].retire().await;
+    let cut_off = slow.await.expect("no panic").expect_err("both paths are gone");
+    assert_eq!((cut_off.code(), cut_off.executed()), (Code::Unavailable, Executed::Maybe));
+    assert_eq!(echo(&channel).await.expect("over a new connection"), 7);
+    moved(&channel).await;
+    assert_eq!(paths(&channel).switches, 1, "of this connection");
+    assert_eq!(connections.list().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_channel_ends_both_paths() {
+    let connections = serve("dropped").await;
+    let channel = connect("dropped").await;
+    moved(&channel).await;
+    assert!(connections.list()[0].paths().second.is_some());
+    drop(channel);
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(connections.list().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_comes_later_is_found_and_until_then_the_reason_is_known() {
+    let device = Arc::new(Fickle::default());
+    let second = Arc::clone(&device) as Arc<dyn Transport>;
+    serve_with(Server::builder(), "later", second).await;
+    let channel = connect("later").await;
+    sleep(Duration::from_secs(30)).await;
+    let why = paths(&channel).why_not;
+    assert!(why.contains("there is no device"), "{why}");
+    assert_eq!(echo(&channel).await.expect("over the first"), 7);
+    device.0.store(true, Ordering::Relaxed);
+    moved(&channel).await;
+    assert_eq!(peer(&channel), second_of("later").address());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_no_second_paths_is_asked_once_per_minute() {
+    let bound = Server::builder().add_service(Echo).bind([mem("plain")]).await.expect("free");
+    let connections = bound.connections();
+    tokio::spawn(bound.serve());
+    let channel = connect("plain").await;
+    sleep(Duration::from_secs(3600)).await;
+    let why = paths(&channel).why_not;
+    assert!(why.contains("bind auto://"), "{why}");
+    let asked = connections.list()[0].paths().first.traffic.calls;
+    assert!((45..80).contains(&asked), "asked {asked} times in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_keep_calls_where_they_may_go() {
+    serve("policies").await;
+    let tcp_only = connect_as("policies", PathPolicy::TcpOnly).await.expect("connected");
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(peer(&tcp_only), "policies");
+    assert!(paths(&tcp_only).why_not.contains("TcpOnly"));
+    assert_eq!(paths(&tcp_only).first.traffic.calls, 0, "nobody was asked");
+    let refused = connect_as("policies", PathPolicy::RequireEncryption).await;
+    let refused = refused.err().expect("mem does not encrypt").to_string();
+    assert!(refused.contains("RequireEncryption"), "{refused}");
+    let required = connect_as("policies", PathPolicy::RequireRdma).await.expect("connected");
+    assert_eq!(echo(&required).await.expect("it waits for its path"), 7);
+    assert_eq!(paths(&required).first.traffic.calls, 1, "what asked");
+    assert_eq!(paths(&required).current().traffic.calls, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_rdma_is_required_calls_wait_for_it_until_their_deadline() {
+    let device = Arc::new(Fickle::default());
+    let second = Arc::clone(&device) as Arc<dyn Transport>;
+    serve_with(Server::builder(), "required", second).await;
+    let channel = connect_as("required", PathPolicy::RequireRdma).await.expect("connected");
+    let began = Instant::now();
+    let late = echo(&channel).await.expect_err("there is no device");
+    assert_eq!((late.code(), late.executed()), (Code::Unavailable, Executed::No));
+    assert!(late.message().contains("there is no device"), "{}", late.message());
+    assert!(began.elapsed() >= Duration::from_secs(60), "the default deadline");
+    device.0.store(true, Ordering::Relaxed);
+    assert_eq!(echo(&channel).await.expect("it has come"), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_rdma_on_this_side_the_reason_is_known_and_to_require_it_fails() {
+    serve("without").await;
+    let (first, target) = mem("without");
+    let auto = Arc::new(Auto::alone("mem", first, "this build has no RDMA")) as Arc<dyn Transport>;
+    let channel = Channel::connect(Arc::clone(&auto), &target, &config(PathPolicy::Auto)).await;
+    let channel = channel.expect("connected");
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(paths(&channel).why_not, "this build has no RDMA");
+    let required = Channel::connect(auto, &target, &config(PathPolicy::RequireRdma)).await;
+    let error = required.err().expect("it cannot be").to_string();
+    assert!(error.contains("this build has no RDMA"), "{error}");
+    let (plain, target) = mem("without");
+    let plain = Channel::connect(plain, &target, &config(PathPolicy::Auto)).await;
+    let why = paths(&plain.expect("connected")).why_not;
+    assert!(why.contains("means one path"), "{why}");
+}
