@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use verbwire_core::compression::{Compression, Encodings};
-use verbwire_core::config::{ClientConfig, Random};
+use verbwire_core::config::{ClientConfig, PathPolicy, Random};
 use verbwire_core::{Channel, Error, Target};
 
 use crate::transports::{self, Tls};
 
-/// Connects to `target`, for example `tcp://10.0.0.1:7000`, with default settings. See [`Endpoint::connect`].
+/// Connects to `target`, for example `10.0.0.1:7000` or `tcp://10.0.0.1:7000`, with default settings. Without a scheme it is
+/// `auto://`: over TCP first, and over RDMA as soon as both ends have it. See [`Endpoint::connect`].
 ///
 /// # Errors
 ///
@@ -39,7 +40,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// `target` is not of the form `scheme://address`.
+    /// `target` is neither `scheme://address` nor `host:port`.
     pub fn new(target: &str) -> Result<Self, Error> {
         Ok(Self { target: target.parse()?, config: ClientConfig::default(), tls: Tls::default() })
     }
@@ -96,6 +97,13 @@ impl Endpoint {
     /// [`Limits`](crate::config::Limits).
     pub fn stream_window(mut self, bytes: usize) -> Self {
         self.config.limits.stream_window = bytes;
+        self
+    }
+
+    /// Which ways calls may go where the target is `auto://`: over RDMA when there is a path, else over TCP. See [`PathPolicy`];
+    /// [`Channel::paths`] says which it is, and why. `RequireEncryption` holds for all targets.
+    pub fn path_policy(mut self, policy: PathPolicy) -> Self {
+        self.config.path_policy = policy;
         self
     }
 

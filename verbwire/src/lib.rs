@@ -16,6 +16,7 @@
 //!
 //! | target | carried by |
 //! |---|---|
+//! | `auto://host:port`, or `host:port` | TCP first, and RDMA as soon as both ends have it (features `tcp` and `rdma`) |
 //! | `tcp://host:port` | TCP (feature `tcp`, on by default) |
 //! | `unix:///path/to/socket` | a Unix socket (feature `tcp`) |
 //! | `tls://host:port` | TLS 1.3 over TCP (feature `tls`): see `verbwire::tls` |

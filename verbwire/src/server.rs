@@ -149,7 +149,9 @@ impl Builder {
         self.with(|core| core.random(random))
     }
 
-    /// Listens at every target, for example `["tcp://0.0.0.0:7000", "unix:///run/greeter.sock"]`.
+    /// Listens at every target, for example `["0.0.0.0:7000", "unix:///run/greeter.sock"]`. Without a scheme it is `auto://`:
+    /// TCP at this port, and RDMA beside it at one of its own, which clients are told. Without an RDMA device the server serves
+    /// over TCP, and looks for one again when a client asks.
     ///
     /// # Errors
     ///

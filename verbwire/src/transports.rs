@@ -4,6 +4,8 @@ use std::sync::Arc;
 #[cfg(feature = "rdma")]
 use std::sync::LazyLock;
 
+#[cfg(any(feature = "tcp", feature = "fabric"))]
+use verbwire_core::transport::Auto;
 use verbwire_core::transport::Transport;
 use verbwire_core::transport::mem::MemTransport;
 use verbwire_core::{Error, ErrorKind, Target};
@@ -39,10 +41,20 @@ impl Tls {
         transport
     }
 
+    /// How `auto://` begins.
+    #[cfg(feature = "tcp")]
+    fn first(&self) -> (&'static str, Arc<dyn Transport>) {
+        #[cfg(feature = "tls")]
+        if self.client.is_some() || self.server.is_some() {
+            return ("tls", Arc::new(self.transport()));
+        }
+        ("tcp", Arc::new(verbwire_tcp::TcpTransport::default()))
+    }
+
     /// A client that was told whom to trust is not connected in the open.
     fn check(&self, target: &Target) -> Result<(), Error> {
         #[cfg(feature = "tls")]
-        if self.client.is_some() && target.scheme() != "tls" {
+        if self.client.is_some() && !matches!(target.scheme(), "tls" | "auto") {
             let message = format!(
                 "TLS is set for {target}, which does not speak it: write tls://{}",
                 target.address()
@@ -92,7 +104,15 @@ pub(crate) fn of(target: &Target, tls: &Tls) -> Result<Arc<dyn Transport>, Error
             target,
             "was left out of this build: turn feature rdma of verbwire on, or use tcp:// with the same service",
         )),
-        "auto" => Err(unsupported(target, "comes later: name the transport until then")),
+        #[cfg(feature = "tcp")]
+        "auto" => Ok(Arc::new(auto(tls))),
+        #[cfg(not(feature = "tcp"))]
+        "auto" => Err(unsupported(
+            target,
+            "begins over TCP, which was left out of this build: turn feature tcp of verbwire on",
+        )),
+        #[cfg(feature = "fabric")]
+        "autofabric" => Ok(Arc::new(auto_fabric(target))),
         _ => {
             let known: Vec<_> = BUILT.iter().map(|scheme| format!("{scheme}://")).collect();
             let why = format!("is no transport: this build has {}", known.join(", "));
@@ -101,8 +121,30 @@ pub(crate) fn of(target: &Target, tls: &Tls) -> Result<Arc<dyn Transport>, Error
     }
 }
 
+/// TCP first, inside TLS where that is set, and RDMA beside it.
+#[cfg(feature = "tcp")]
+fn auto(tls: &Tls) -> Auto {
+    let (scheme, first) = tls.first();
+    #[cfg(feature = "rdma")]
+    return Auto::new((scheme, first), ("rdma", Arc::clone(&RDMA) as Arc<dyn Transport>));
+    #[cfg(not(feature = "rdma"))]
+    Auto::alone(scheme, first, "this build has no RDMA: turn feature rdma of verbwire on")
+}
+
+/// The same for tests: this process first, and the software NIC beside it. Its targets are names.
+#[cfg(feature = "fabric")]
+fn auto_fabric(target: &Target) -> Auto {
+    let fabric = Arc::new(verbwire_rdma::FabricTransport::default());
+    let beside = Target::new("fabric", format!("{}/server:0", target.address()));
+    Auto::new(("mem", Arc::new(MemTransport)), ("fabric", fabric))
+        .listening_at(beside)
+        .named("autofabric")
+}
+
 /// The schemes of this build.
 const BUILT: &[&str] = &[
+    #[cfg(feature = "tcp")]
+    "auto",
     "mem",
     #[cfg(feature = "tcp")]
     "tcp",
@@ -114,6 +156,8 @@ const BUILT: &[&str] = &[
     "rdma",
     #[cfg(feature = "fabric")]
     "fabric",
+    #[cfg(feature = "fabric")]
+    "autofabric",
 ];
 
 fn unsupported(target: &Target, why: &str) -> Error {
@@ -141,7 +185,7 @@ mod tests {
     #[test]
     fn an_unknown_scheme_names_the_known_ones() {
         let known = refusal("http://10.0.0.1:7000");
-        for scheme in ["mem", "tcp", "unix", "tls", "rdma", "fabric"] {
+        for scheme in ["mem", "auto", "tcp", "unix", "tls", "rdma", "fabric", "autofabric"] {
             let target = format!("{scheme}://a/b:1").parse().expect("well-formed");
             let is_built = of(&target, &Tls::default()).is_ok();
             assert_eq!(known.contains(&format!("{scheme}://")), is_built, "{scheme}: {known}");
@@ -159,10 +203,14 @@ mod tests {
         let error = way_to("tcp://10.0.0.1:7000").err().expect("no TLS");
         assert!(error.to_string().ends_with("write tls://10.0.0.1:7000"), "{error}");
         assert!(way_to("tls://10.0.0.1:7000").is_ok());
+        assert!(way_to("10.0.0.1:7000").is_ok(), "auto:// begins with TLS then");
     }
 
+    #[cfg(all(feature = "tcp", not(feature = "rdma")))]
     #[test]
-    fn auto_says_that_it_comes_later() {
-        assert!(refusal("auto://10.0.0.1:7000").contains("comes later"));
+    fn without_rdma_auto_says_why_there_is_one_path() {
+        let auto = auto(&Tls::default());
+        let beside = auto.beside();
+        assert!(format!("{beside:?}").contains("turn feature rdma of verbwire on"), "{beside:?}");
     }
 }

@@ -26,7 +26,8 @@ use crate::request::ConnectionOrigin;
 use crate::transport::counted::Counted;
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
-    Accepting, Beside, Connection, Established, Listener, LocalSide, PeerCertificates, Target, Transport,
+    Accepting, Beside, Connection, Established, Listener, LocalSide, PeerCertificates, Target,
+    Transport,
 };
 
 /// Pause after a failed accept: the usual reason, no descriptors left, does not go away at once.

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 
 /// Where to connect or listen: a transport's scheme and an address in its form.
 ///
-/// `tcp://host:port`, `unix:///path/to/socket`, `mem://name`.
+/// `tcp://host:port`, `unix:///path/to/socket`, `mem://name`; `host:port` alone is `auto://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Target {
     scheme: String,
@@ -41,8 +41,12 @@ impl FromStr for Target {
             let message = format!("target \"{text}\" {why}, write for example tcp://10.0.0.1:7000");
             Error::new(ErrorKind::InvalidInput, message)
         };
-        let (scheme, address) =
-            text.split_once("://").ok_or_else(|| invalid("names no transport"))?;
+        let Some((scheme, address)) = text.split_once("://") else {
+            return match is_host_and_port(text) {
+                true => Ok(Self::new("auto", text)),
+                false => Err(invalid("is neither host:port nor names a transport")),
+            };
+        };
         if scheme.is_empty() || !scheme.bytes().all(|byte| byte.is_ascii_lowercase()) {
             return Err(invalid("has a transport name that is not lower-case letters"));
         }
@@ -51,6 +55,13 @@ impl FromStr for Target {
         }
         Ok(Self::new(scheme, address))
     }
+}
+
+/// Whether somebody may mean this by an address of a machine.
+fn is_host_and_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
+    })
 }
 
 impl fmt::Display for Target {
@@ -71,8 +82,27 @@ mod tests {
     }
 
     #[test]
+    fn an_address_alone_means_the_best_way_there_is() {
+        for text in ["127.0.0.1:7000", "server:0", "[::1]:7000"] {
+            let target = text.parse::<Target>().expect(text);
+            assert_eq!((target.scheme(), target.address()), ("auto", text));
+        }
+    }
+
+    #[test]
     fn a_target_that_does_not_parse_says_what_to_write() {
-        for text in ["", "127.0.0.1:7000", "://x", "TCP://x", "tcp://"] {
+        for text in [
+            "",
+            "127.0.0.1",
+            "host:",
+            ":7000",
+            "a:b",
+            "a/b:1",
+            "a:70000",
+            "://x",
+            "TCP://x",
+            "tcp://",
+        ] {
             let error = text.parse::<Target>().expect_err(text);
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(

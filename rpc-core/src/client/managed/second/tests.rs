@@ -15,10 +15,8 @@ use crate::transport::mem::MemTransport;
 use crate::transport::{Auto, Transport};
 
 fn config(policy: PathPolicy) -> ClientConfig {
-    let mut config = ClientConfig::default();
-    config.path_policy = policy;
-    config.random = Random::from_seed(9);
-    config
+    let random = Random::from_seed(9);
+    ClientConfig { path_policy: policy, random, ..ClientConfig::default() }
 }
 
 async fn connect_as(name: &str, policy: PathPolicy) -> Result<Channel, Error> {
@@ -180,7 +178,7 @@ async fn policies_keep_calls_where_they_may_go() {
     assert!(paths(&tcp_only).why_not.contains("TcpOnly"));
     assert_eq!(paths(&tcp_only).first.traffic.calls, 0, "nobody was asked");
     let refused = connect_as("policies", PathPolicy::RequireEncryption).await;
-    let refused = refused.err().expect("mem does not encrypt").to_string();
+    let refused = refused.expect_err("mem does not encrypt").to_string();
     assert!(refused.contains("RequireEncryption"), "{refused}");
     let required = connect_as("policies", PathPolicy::RequireRdma).await.expect("connected");
     assert_eq!(echo(&required).await.expect("it waits for its path"), 7);
@@ -213,7 +211,7 @@ async fn without_rdma_on_this_side_the_reason_is_known_and_to_require_it_fails()
     sleep(Duration::from_secs(100)).await;
     assert_eq!(paths(&channel).why_not, "this build has no RDMA");
     let required = Channel::connect(auto, &target, &config(PathPolicy::RequireRdma)).await;
-    let error = required.err().expect("it cannot be").to_string();
+    let error = required.expect_err("it cannot be").to_string();
     assert!(error.contains("this build has no RDMA"), "{error}");
     let (plain, target) = mem("without");
     let plain = Channel::connect(plain, &target, &config(PathPolicy::Auto)).await;
