@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::client::CredentialsProvider;
 use crate::compression::{Compression, Encodings};
 
 pub use crate::proto::paths::PathPolicy;
@@ -72,6 +73,10 @@ pub struct ClientConfig {
     pub wait_for_ready: bool,
     /// Which ways calls may go where a target has several.
     pub path_policy: PathPolicy,
+    /// Gives what servers are to know this client by. None.
+    pub credentials: Option<CredentialsProvider>,
+    /// Whether it is asked where others can read what it gives. No: who listens could show it as his own.
+    pub allow_plaintext_credentials: bool,
     /// Whether requests are compressed that do not say it themselves. No.
     pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -87,6 +92,8 @@ impl Default for ClientConfig {
             reconnect_backoff: (Duration::from_millis(100), Duration::from_secs(30)),
             wait_for_ready: false,
             path_policy: PathPolicy::Auto,
+            credentials: None,
+            allow_plaintext_credentials: false,
             send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }

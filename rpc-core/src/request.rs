@@ -91,7 +91,7 @@ pub(crate) struct ConnectionOrigin {
     /// The connection that it is the second path of.
     pub(crate) parent: Option<u64>,
     pub(crate) path: Path,
-    pub(crate) certificates: Option<PeerCertificates>,
+    pub(crate) who: Who,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pressure: PressureWatch,
     /// Longest reply that the client accepts.
@@ -100,6 +100,14 @@ pub(crate) struct ConnectionOrigin {
     pub(crate) max_metadata: usize,
     /// How messages to it may be compressed.
     pub(crate) takes: Outbound,
+}
+
+/// Who is at the other end of a connection, whichever of its paths a request takes.
+#[derive(Clone, Default)]
+pub(crate) struct Who {
+    pub(crate) certificates: Option<PeerCertificates>,
+    /// What the server's authentication found.
+    pub(crate) identity: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl ConnectionOrigin {
@@ -345,7 +353,16 @@ impl<T> Request<T> {
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         match &self.received.as_ref()?.origin {
             Origin::InProcess => None,
-            Origin::Connection(connection) => connection.certificates.as_ref(),
+            Origin::Connection(connection) => connection.who.certificates.as_ref(),
+        }
+    }
+
+    /// In a handler: who calls, as the server's authentication has found (`Builder::authenticate`). `None` if it found
+    /// something of another type, without one, and in process.
+    pub fn identity<I: Send + Sync + 'static>(&self) -> Option<&I> {
+        match &self.received.as_ref()?.origin {
+            Origin::InProcess => None,
+            Origin::Connection(connection) => connection.who.identity.as_ref()?.downcast_ref(),
         }
     }
 

@@ -10,6 +10,7 @@
 //! receives requests; each handler runs in a task of its own and hands its answer to the transport by
 //! itself. `serving` accepts connections and ends them.
 
+mod authentication;
 mod builder;
 mod connection;
 mod driver;
@@ -28,6 +29,7 @@ mod size;
 mod streaming;
 mod workers;
 
+pub use authentication::Newcomer;
 pub use builder::{Builder, Server};
 pub use limited::{Limited, LoadLimits};
 pub use open::{Open, OpenService};

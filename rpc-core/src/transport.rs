@@ -89,6 +89,22 @@ pub trait Transport: Send + Sync + 'static {
     fn beside(&self) -> Option<&Beside> {
         None
     }
+
+    /// Who can read what is said over its connections, HELLO included.
+    fn secrecy(&self) -> Secrecy {
+        Secrecy::Plaintext
+    }
+}
+
+/// Who can read what two peers say to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secrecy {
+    /// Nobody else.
+    Encrypted,
+    /// It does not leave this machine.
+    Local,
+    /// Whoever is on the way.
+    Plaintext,
 }
 
 /// Accepts connections at one target.

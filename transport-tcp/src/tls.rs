@@ -27,7 +27,9 @@ use std::task::{Context, Poll, ready};
 use rustls::{ClientConnection, ServerConnection};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-use verbwire_core::transport::{Accepting, BoxFuture, Established, Listener, LocalSide, Transport};
+use verbwire_core::transport::{
+    Accepting, BoxFuture, Established, Listener, LocalSide, Secrecy, Transport,
+};
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
 use crate::config::{Shared, TcpConfig};
@@ -107,6 +109,10 @@ impl Transport for TlsTransport {
             let listener: Box<dyn Listener> = Box::new(Listening { port, tls, shared });
             Ok(listener)
         })
+    }
+
+    fn secrecy(&self) -> Secrecy {
+        Secrecy::Encrypted
     }
 
     fn alloc(&self, len: usize, _deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
 use verbwire_core::transport::{
-    Accepting, BoxFuture, Established, Listener, LocalSide, Path, Transport,
+    Accepting, BoxFuture, Established, Listener, LocalSide, Path, Secrecy, Transport,
 };
 use verbwire_core::{Buffer, Error, ErrorKind, Target};
 
@@ -84,6 +84,10 @@ impl Transport for UnixTransport {
             });
             Ok(listener)
         })
+    }
+
+    fn secrecy(&self) -> Secrecy {
+        Secrecy::Local
     }
 
     fn alloc(&self, len: usize, _deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {

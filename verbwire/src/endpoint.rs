@@ -1,7 +1,11 @@
 //! Connecting.
 
+use std::error::Error as StdError;
+use std::future::Future;
 use std::time::Duration;
 
+use prost::bytes::Bytes;
+use verbwire_core::client::CredentialsProvider;
 use verbwire_core::compression::{Compression, Encodings};
 use verbwire_core::config::{ClientConfig, PathPolicy, Random};
 use verbwire_core::{Channel, Error, Target};
@@ -50,6 +54,40 @@ impl Endpoint {
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: &crate::tls::ClientTls) -> Self {
         self.tls.client = Some(tls.clone());
+        self
+    }
+
+    /// Asks `provider` for what servers are to know this client by, for each connection anew, so that tokens may change. It has
+    /// what is left of `connect_timeout`; up to 3 KiB go out in HELLO, to the server's `Builder::authenticate`. For what is
+    /// said with each call there are interceptors.
+    ///
+    /// Where others could read it, over `tcp://`, `rdma://` and `fabric://`, it is not asked, and connecting fails; see
+    /// [`allow_plaintext_credentials`](Self::allow_plaintext_credentials).
+    ///
+    /// ```
+    /// use verbwire::Endpoint;
+    ///
+    /// # fn of() -> Result<(), verbwire::Error> {
+    /// let store = Endpoint::new("unix:///run/store.sock")?
+    ///     .credentials(|| async { std::fs::read("/run/secrets/token") });
+    /// # let _: Endpoint = store;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, R, B, E>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.config.credentials = Some(CredentialsProvider::new(provider));
+        self
+    }
+
+    /// Whether credentials go out where others can read them and show them as their own. No.
+    pub fn allow_plaintext_credentials(mut self, allow: bool) -> Self {
+        self.config.allow_plaintext_credentials = allow;
         self
     }
 

@@ -1,13 +1,14 @@
 //! Serving.
 
+use std::future::Future;
 use std::time::Duration;
 
 use verbwire_core::compression::{Compression, Encodings};
 use verbwire_core::config::Random;
 use verbwire_core::interceptor::Interceptor;
-use verbwire_core::server::{Bound, LoadLimits, Open, Placing, Sessions};
+use verbwire_core::server::{Bound, LoadLimits, Newcomer, Open, Placing, Sessions};
 use verbwire_core::service::Service;
-use verbwire_core::{Error, Target};
+use verbwire_core::{Error, Status, Target};
 
 use crate::transports::{self, Tls};
 
@@ -83,6 +84,36 @@ impl Builder {
     /// there is [`Limited`](crate::Limited).
     pub fn load_limits(self, limits: &LoadLimits) -> Self {
         self.with(|core| core.load_limits(limits))
+    }
+
+    /// Asks `hook`, a function of a [`Newcomer`], who a client is: once for each connection, behind its HELLO and before any
+    /// of its requests is looked at. Nobody is asked unless this is set. What it finds, of whatever type, handlers and
+    /// interceptors see by [`Request::identity`](crate::Request::identity).
+    ///
+    /// Fails it with a status, every call of that connection is answered with that, not executed, for at most
+    /// `handshake_timeout`; then the connection is closed. It has what is left of `handshake_timeout` itself, in which it counts for
+    /// `max_handshakes`. A panic of it lets nobody in.
+    ///
+    /// ```
+    /// use verbwire::{Server, Status};
+    ///
+    /// struct Tenant(String);
+    ///
+    /// let server = Server::builder().authenticate(|newcomer| async move {
+    ///     match newcomer.credentials() {
+    ///         Some(b"open sesame") => Ok(Tenant("forty".to_owned())),
+    ///         Some(_) => Err(Status::unauthenticated("the token is not known")),
+    ///         None => Err(Status::unauthenticated("show a token: set Endpoint::credentials")),
+    ///     }
+    /// });
+    /// ```
+    pub fn authenticate<F, R, T>(self, hook: F) -> Self
+    where
+        F: Fn(Newcomer) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<T, Status>> + Send + 'static,
+        T: Send + Sync + 'static,
+    {
+        self.with(|core| core.authenticate(hook))
     }
 
     /// Connections at a time, over all targets. No bound; a client beyond it is told so and closed, and its calls

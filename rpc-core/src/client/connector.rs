@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::credentials::for_connection;
 use super::driver::Driver;
 use super::link::Link;
 use super::methods::MethodNumbers;
@@ -15,6 +17,7 @@ use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
 use crate::sync::Mutex;
 use crate::transport::{LocalSide, Second, Target, Ticket, Transport};
+use crate::wire::Hello;
 use crate::wire::paths::{MAX_TARGETS, OfferReply};
 
 /// Longest time to connect a second path. 20 s: over RDMA a lost message of the connection manager costs more than 4, and nobody
@@ -27,6 +30,12 @@ pub(super) struct Connector {
     config: ClientConfig,
     identity: Identity,
     methods: Arc<Mutex<MethodNumbers>>,
+}
+
+/// By what a connection is let in.
+struct Brings {
+    credentials: Bytes,
+    ticket: Option<Ticket>,
 }
 
 impl Connector {
@@ -59,7 +68,10 @@ impl Connector {
         let refused = |why| Error::new(ErrorKind::Unsupported, why);
         self.config.path_policy.check_beside(self.transport.beside()).map_err(refused)?;
         let deadline = deadline_after(Instant::now(), self.config.connect_timeout);
-        let link = self.establish(&self.transport, &self.target, None, deadline).await?;
+        let secrecy = self.transport.secrecy();
+        let credentials = for_connection(&self.config, &self.target, secrecy, deadline).await?;
+        let brings = Brings { credentials, ticket: None };
+        let link = self.establish(&self.transport, &self.target, brings, deadline).await?;
         self.config.path_policy.check_first(&link.path()).map_err(refused)?;
         Ok(begin(link))
     }
@@ -87,7 +99,9 @@ impl Connector {
             let left = until.saturating_duration_since(Instant::now());
             let shares = u32::try_from(targets.len() - index).unwrap_or(u32::MAX);
             let deadline = Instant::now() + left / shares;
-            match self.establish(second.transport(), target, Some(ticket), deadline).await {
+            // It is let in by its ticket: who it is, the server knows from its first path.
+            let brings = Brings { credentials: Bytes::new(), ticket: Some(ticket) };
+            match self.establish(second.transport(), target, brings, deadline).await {
                 Ok(made) if made.incarnation() == first.incarnation() => {
                     return Ok(begin(made.beside(first)));
                 }
@@ -105,10 +119,10 @@ impl Connector {
         &self,
         transport: &Arc<dyn Transport>,
         target: &Target,
-        ticket: Option<Ticket>,
+        Brings { credentials, ticket }: Brings,
         deadline: Instant,
     ) -> Result<Link, Error> {
-        let hello = self.identity.hello(&self.config.limits);
+        let hello = Hello { credentials, ..self.identity.hello(&self.config.limits) };
         let table = Arc::new(Table::default());
         let placement = Arc::clone(&table) as _;
         let local = LocalSide { hello: hello.clone(), placement, deadline, ticket };

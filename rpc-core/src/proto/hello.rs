@@ -2,6 +2,8 @@
 //!
 //! Owns nothing; how HELLO travels is the transport's business, its bytes are [`crate::wire::hello`]'s.
 
+use bytes::Bytes;
+
 use crate::config::{Limits, Random};
 use crate::error::{Error, ErrorKind};
 use crate::wire::Hello;
@@ -57,6 +59,7 @@ impl Identity {
             receive_len: 0,
             standing_grants: 0,
             most_data_window: 0,
+            credentials: Bytes::new(),
         }
     }
 }

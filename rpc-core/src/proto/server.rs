@@ -41,7 +41,7 @@ pub struct ServerCalls<R, H> {
     methods: Methods<R>,
     deadlines: Deadlines,
     /// Why no new calls are admitted.
-    draining: Option<String>,
+    draining: Option<Status>,
     max_calls: usize,
     windows: StreamWindows,
     /// Of calls that have ended; to be dropped without the lock.
@@ -136,9 +136,9 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         self.running
     }
 
-    /// Takes no new calls from now on, for this reason.
-    pub fn drain(&mut self, why: String) {
-        self.draining = Some(why);
+    /// Takes no new calls from now on; each is answered with this, not executed. The first reason stays.
+    pub fn drain(&mut self, why: Status) {
+        self.draining.get_or_insert(why);
     }
 
     /// Looks at a REQUEST before its body is there. What it says of methods is learned, since the answer
@@ -155,7 +155,7 @@ impl<R: Streaming + Clone, H> ServerCalls<R, H> {
         let route = self.methods.route(request, resolve)?;
         self.check_slot(request.call)?;
         if let Some(why) = &self.draining {
-            return Err(refuse(Status::unavailable(why.as_str())));
+            return Err(refuse(why.clone()));
         }
         let route = route?;
         let forms = route.shape().forms(request, self.windows).map_err(refuse)?;

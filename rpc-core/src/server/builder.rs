@@ -1,8 +1,10 @@
 //! Puts a server together.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::authentication::{Authentication, Newcomer};
 use super::layers::Layers;
 use super::limited::LoadLimits;
 use super::open::{Open, OpenService};
@@ -17,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::interceptor::Interceptor;
 use crate::proto::hello::Identity;
 use crate::service::Service;
+use crate::status::Status;
 use crate::transport::{Target, Transport};
 
 /// Most calls at a time that a server can allow: a client can make it keep a table of that many slots.
@@ -34,6 +37,7 @@ impl Server {
             layers: Layers::default(),
             fallback: None,
             placer: Placer::default(),
+            authentication: None,
             config: ServerConfig::default(),
         }
     }
@@ -46,6 +50,7 @@ pub struct Builder {
     layers: Layers,
     fallback: Option<Arc<dyn Service>>,
     placer: Placer,
+    authentication: Option<Authentication>,
     config: ServerConfig,
 }
 
@@ -89,6 +94,22 @@ impl Builder {
     /// there is [`Limited`](super::Limited).
     pub fn load_limits(mut self, limits: &LoadLimits) -> Self {
         self.layers.limit(limits);
+        self
+    }
+
+    /// Asks `hook` who a client is, once for each connection: behind its HELLO, and before any of its requests is looked at.
+    /// Nobody is asked unless this is set. What it finds, handlers see by [`Request::identity`](crate::Request::identity).
+    ///
+    /// Fails it with a status, every call of that connection is answered with that, not executed, for at most
+    /// `handshake_timeout`; then the connection is closed. It has what is left of `handshake_timeout` itself, in which it counts for
+    /// `max_handshakes`. A panic of it lets nobody in.
+    pub fn authenticate<F, R, T>(mut self, hook: F) -> Self
+    where
+        F: Fn(Newcomer) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<T, Status>> + Send + 'static,
+        T: Send + Sync + 'static,
+    {
+        self.authentication = Some(Authentication::new(hook));
         self
     }
 
@@ -197,7 +218,8 @@ impl Builder {
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         let identity = Identity::new(self.config.random.clone());
-        let shared = Shared::new(router, self.placer, self.config, identity, connections);
+        let shared = Shared::new(router, self.placer, self.config, identity, connections)
+            .authenticating(self.authentication);
         Ok(Bound::new(shared, listeners))
     }
 }

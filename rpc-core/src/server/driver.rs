@@ -247,7 +247,8 @@ impl Driver {
         };
         if self.shutdown_news.poll(cx, |cx| shutdown.as_mut().poll(cx)).is_ready() {
             self.shutdown = None;
-            let why = "the server is shutting down; connect again for new calls".to_owned();
+            let why =
+                Status::unavailable("the server is shutting down; connect again for new calls");
             self.peer.intake.with_calls(|calls| calls.drain(why));
             let head = Head::GoAway { reason: GoAway::Draining };
             self.outbox.push_go_away(Message::bare(head));
@@ -279,9 +280,12 @@ impl Driver {
         let head = Head::GoAway { reason: GoAway::Overloaded };
         let body = Bytes::copy_from_slice(words.as_bytes()).into();
         self.outbox.push_go_away(Message::with_body(head, body));
-        self.peer
-            .intake
-            .with_calls(|calls| calls.drain(format!("the server is overloaded: {words}")));
+        self.refuse_all(Status::unavailable(format!("the server is overloaded: {words}")));
+    }
+
+    /// Serves no call of a connection: each is answered with this status.
+    pub(super) fn refuse_all(&self, why: Status) {
+        self.peer.intake.with_calls(|calls| calls.drain(why));
     }
 
     /// Ends the connection and tells the client why.

@@ -9,6 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, error, warn};
 
+use super::authentication::{Authentication, Newcomer};
 use super::connection::Peer;
 use super::driver::Driver;
 use super::intake::Intake;
@@ -22,13 +23,15 @@ use crate::error::{Error, ErrorKind};
 use crate::paths::Line;
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
-use crate::request::ConnectionOrigin;
+use crate::request::{ConnectionOrigin, Who};
+use crate::status::Status;
 use crate::transport::counted::Counted;
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{
     Accepting, Beside, Connection, Established, Listener, LocalSide, PeerCertificates, Target,
     Transport,
 };
+use crate::wire::Hello;
 
 /// Pause after a failed accept: the usual reason, no descriptors left, does not go away at once.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -51,6 +54,8 @@ pub(super) struct Shared {
     pub(super) allowed: Arc<Semaphore>,
     /// Those that are served.
     pub(super) connections: Connections,
+    /// Says who clients are, if anything does.
+    authentication: Option<Authentication>,
 }
 
 /// A listener and the transport that it came from.
@@ -254,7 +259,12 @@ impl Shared {
     ) -> Self {
         let allowed = config.max_connections.min(Semaphore::MAX_PERMITS);
         let allowed = Arc::new(Semaphore::new(allowed));
-        Self { router, placer, config, identity, allowed, connections }
+        let authentication = None;
+        Self { router, placer, config, identity, allowed, connections, authentication }
+    }
+
+    pub(super) fn authenticating(self, authentication: Option<Authentication>) -> Self {
+        Self { authentication, ..self }
     }
 
     /// One connection, from its HELLO to its end.
@@ -267,41 +277,45 @@ impl Shared {
     ) {
         let peer = accepting.peer();
         let admission = Arc::clone(&self.allowed).try_acquire_owned();
-        let Greeted { mut driver, line, number, incarnation } =
-            match self.shake_hands(transport, accepting, None, stopping).await {
+        let coming = if admission.is_ok() { Coming::First } else { Coming::TooMany };
+        let Greeted { mut driver, line, number, incarnation, who, refused } =
+            match self.shake_hands(transport, accepting, coming, stopping).await {
                 Ok(greeted) => greeted,
                 Err(error) => return debug!(peer, %error, "handshake failed"),
             };
-        match admission {
-            Ok(_held) => {
+        match (admission, refused) {
+            (Ok(_held), None) => {
                 drop(permit);
-                let entry = Entry::new((number, incarnation), line, upgrade);
+                let entry = Entry::new((number, incarnation), line, upgrade, who);
                 let _listed = self.connections.insert(entry);
-                driver.await;
+                return driver.await;
             }
-            Err(_full) => {
-                driver.turn_away(self.config.max_connections);
-                // A client that does not close is closed when a silent one would be.
-                let _gone = timeout(self.config.handshake_timeout, driver).await;
+            (Ok(_), Some(status)) => {
+                debug!(peer, %status, "a client was refused");
+                driver.refuse_all(status);
             }
+            (Err(_full), _) => driver.turn_away(self.config.max_connections),
         }
+        // It hears why for each of its calls. If it does not close, it is closed when a silent one would be.
+        let _gone = timeout(self.config.handshake_timeout, driver).await;
     }
 
     pub(super) async fn shake_hands(
         &self,
         transport: Arc<dyn Transport>,
         accepting: Box<dyn Accepting>,
-        parent: Option<u64>,
+        coming: Coming<'_>,
         mut stopping: watch::Receiver<bool>,
     ) -> Result<Greeted, Error> {
         let limits = &self.config.limits;
         let hello = self.identity.hello(limits);
         let (router, placer) = (Arc::clone(&self.router), self.placer.clone());
         let intake = Arc::new(Intake::new(router, placer, limits, hello.stream_window));
+        let deadline = deadline_after(Instant::now(), self.config.handshake_timeout);
         let local = LocalSide {
             hello: hello.clone(),
             placement: Arc::clone(&intake) as _,
-            deadline: deadline_after(Instant::now(), self.config.handshake_timeout),
+            deadline,
             ticket: None,
         };
         let Established { connection, peer } = accepting.handshake(local).await?;
@@ -311,6 +325,8 @@ impl Shared {
         }
         intake.with_calls(|calls| calls.set_peer_window(peer.stream_window));
         let (number, incarnation) = (hello.connection, peer.incarnation);
+        let parent = coming.parent();
+        let (who, refused) = self.find_out(coming, &*connection, &peer, deadline).await;
         let counted = Counted::new(connection);
         let line = Line::new(Arc::clone(&counted));
         let connection: Arc<dyn Connection> = counted;
@@ -318,7 +334,7 @@ impl Shared {
             number,
             parent,
             path: connection.path(),
-            certificates: PeerCertificates::of(&*connection),
+            who: who.clone(),
             transport,
             pressure: PressureWatch::of(&*connection),
             max_reply: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
@@ -331,7 +347,57 @@ impl Shared {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;
         });
-        Ok(Greeted { driver: Driver::new(peer, shutdown), line, number, incarnation })
+        let driver = Driver::new(peer, shutdown);
+        Ok(Greeted { driver, line, number, incarnation, who, refused })
+    }
+
+    /// Who is at the other end, and what all calls are answered with if it is not let in.
+    async fn find_out(
+        &self,
+        coming: Coming<'_>,
+        connection: &dyn Connection,
+        hello: &Hello,
+        deadline: Instant,
+    ) -> (Who, Option<Status>) {
+        if let Coming::SecondOf(entry) = coming {
+            return (entry.who().clone(), None);
+        }
+        let certificates = PeerCertificates::of(connection);
+        let mut who = Who { certificates, identity: None };
+        let (Coming::First, Some(authentication)) = (coming, &self.authentication) else {
+            return (who, None);
+        };
+        let newcomer = Newcomer {
+            path: connection.path(),
+            certificates: who.certificates.clone(),
+            credentials: hello.credentials.clone(),
+            software: hello.software.clone(),
+        };
+        match authentication.ask(newcomer, deadline).await {
+            Ok(identity) => who.identity = Some(identity),
+            Err(status) => return (who, Some(status)),
+        }
+        (who, None)
+    }
+}
+
+/// A connection whose client is about to say HELLO.
+#[derive(Clone, Copy)]
+pub(super) enum Coming<'a> {
+    /// Whoever it is.
+    First,
+    /// One more than are served. Nobody is asked who it is.
+    TooMany,
+    /// The client of this connection again: what was found out of it holds.
+    SecondOf(&'a Entry),
+}
+
+impl Coming<'_> {
+    fn parent(self) -> Option<u64> {
+        match self {
+            Self::First | Self::TooMany => None,
+            Self::SecondOf(entry) => Some(entry.number()),
+        }
     }
 }
 
@@ -343,6 +409,9 @@ pub(super) struct Greeted {
     number: u64,
     /// The client's.
     pub(super) incarnation: u64,
+    who: Who,
+    /// What its calls are answered with, if it is not let in.
+    refused: Option<Status>,
 }
 
 #[cfg(all(test, not(loom)))]

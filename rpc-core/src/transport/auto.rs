@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 
-use super::{Accepting, BoxFuture, Established, Listener, LocalSide, Target, Transport};
+use super::{Accepting, BoxFuture, Established, Listener, LocalSide, Secrecy, Target, Transport};
 use crate::buf::Buffer;
 use crate::error::Error;
 
@@ -140,6 +140,10 @@ impl Transport for Auto {
 
     fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
         self.first.transport.alloc(len, deadline)
+    }
+
+    fn secrecy(&self) -> Secrecy {
+        self.first.transport.secrecy()
     }
 
     fn beside(&self) -> Option<&Beside> {

@@ -13,7 +13,7 @@ mod door;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::{BoxFuture, Established, Listener, LocalSide, Target, Transport};
+use super::{BoxFuture, Established, Listener, LocalSide, Secrecy, Target, Transport};
 use crate::buf::Buffer;
 use crate::error::{Error, ErrorKind};
 
@@ -62,6 +62,10 @@ impl Transport for MemTransport {
             let listener = MemListener::bind(target)?;
             Ok(Box::new(listener) as Box<dyn Listener>)
         })
+    }
+
+    fn secrecy(&self) -> Secrecy {
+        Secrecy::Local
     }
 
     fn alloc(&self, len: usize, _deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {

@@ -11,6 +11,8 @@
 //! added; a peer that does not know them skips them. What both sides agree on from two HELLOs is
 //! decided in [`crate::proto::hello`].
 
+use std::fmt;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message as _;
 
@@ -25,8 +27,12 @@ pub const PREFIX_LEN: usize = 12;
 /// Longest protobuf content that is accepted.
 pub const MAX_HELLO: u32 = 4096;
 
-/// What a side says of itself when it connects.
+/// Longest credentials in it. 3 KiB: a token with room to spare, and the rest of a HELLO beside it.
+pub const MAX_CREDENTIALS: usize = 3 << 10;
+
+/// What a side says of itself when it connects. `Debug` shows no credentials.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[prost(skip_debug)]
 pub struct Hello {
     /// Lowest protocol version that it speaks.
     #[prost(uint32, tag = "1")]
@@ -85,6 +91,24 @@ pub struct Hello {
     /// Encodings of messages that it decompresses: bit n for number n. Unknown bits are ignored.
     #[prost(uint32, tag = "19")]
     pub encodings: u32,
+    /// By which the server is to know this client; empty if it needs none, and from servers.
+    #[prost(bytes = "bytes", tag = "20")]
+    pub credentials: Bytes,
+}
+
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hello")
+            .field("versions", &(self.version_min..=self.version_max))
+            .field("features", &(self.features, self.required_features))
+            .field("max_message_size", &self.max_message_size)
+            .field("max_concurrent_calls", &self.max_concurrent_calls)
+            .field("incarnation", &self.incarnation)
+            .field("connection", &self.connection)
+            .field("software", &self.software)
+            .field("credentials", &format_args!("{} bytes", self.credentials.len()))
+            .finish_non_exhaustive()
+    }
 }
 
 impl Hello {
@@ -144,6 +168,24 @@ mod tests {
         let (prefix, content) = bytes.split_first_chunk().expect("prefix");
         assert_eq!(Hello::decode_prefix(prefix), Ok(content.len()));
         assert_eq!(Hello::decode_content(content), Ok(sent));
+    }
+
+    #[test]
+    fn the_longest_credentials_fit_and_are_not_shown() {
+        let credentials = Bytes::from(vec![b'S'; MAX_CREDENTIALS]);
+        let software = "a name of an ordinary length, with a version".to_owned();
+        let full = u64::MAX;
+        let hello = Hello {
+            credentials,
+            software,
+            incarnation: full,
+            connection: full,
+            ..Hello::default()
+        };
+        assert!(hello.encode_framed().len() < MAX_HELLO as usize);
+        let shown = format!("{hello:?}");
+        assert!(shown.contains("credentials: 3072 bytes") && !shown.contains("SS"), "{shown}");
+        assert!(!shown.contains("83"), "nor its bytes as numbers: {shown}");
     }
 
     #[test]

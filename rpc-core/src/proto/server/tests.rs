@@ -203,7 +203,7 @@ fn slots_beyond_the_limit_are_violations() {
 fn a_draining_server_refuses_new_calls_and_finishes_old_ones() {
     let mut calls = calls();
     admit(&mut calls, id(0, 0)).expect("admitted");
-    calls.drain("as told".to_owned());
+    calls.drain(Status::unavailable("as told"));
     let status = answer(admit(&mut calls, id(1, 0)));
     assert_eq!((status.code(), status.executed()), (Code::Unavailable, Executed::No));
     calls.enter(Instant::now(), id(0, 0), None);
@@ -213,7 +213,7 @@ fn a_draining_server_refuses_new_calls_and_finishes_old_ones() {
 #[test]
 fn a_refused_announcement_still_teaches_the_method() {
     let mut calls = calls();
-    calls.drain("as told".to_owned());
+    calls.drain(Status::unavailable("as told"));
     answer(calls.announce(request(id(0, 0)), resolve));
     let by_number = Announcement { path: None, ..request(id(1, 0)) };
     assert_eq!(answer(calls.announce(by_number, |_| None)).code(), Code::Unavailable);

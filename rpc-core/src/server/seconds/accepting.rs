@@ -11,7 +11,9 @@ use tracing::{info, warn};
 use super::connections::Entry;
 use super::listening::{Second, SecondListener};
 use crate::error::{Error, ErrorKind};
-use crate::server::serving::{ACCEPT_PAUSE, Greeted, Shared, drain, log_panic, next_connection};
+use crate::server::serving::{
+    ACCEPT_PAUSE, Coming, Greeted, Shared, drain, log_panic, next_connection,
+};
 use crate::transport::{Accepting, Connection, Listener, Transport};
 
 /// Accepts second paths until told to stop, at one listener after the other: a device takes its listener along. Then waits for
@@ -135,8 +137,8 @@ impl Shared {
             accepting.refuse(message);
             return Err(Error::new(ErrorKind::TimedOut, message));
         };
-        let parent = Some(entry.number());
-        let greeted = self.shake_hands(transport, accepting, parent, stopping).await?;
+        let coming = Coming::SecondOf(entry);
+        let greeted = self.shake_hands(transport, accepting, coming, stopping).await?;
         if greeted.incarnation == entry.incarnation() {
             return Ok((seat, greeted));
         }

@@ -13,6 +13,7 @@ use super::Upgrade;
 use crate::error::{Error, ErrorKind};
 use crate::paths::{Line, Paths};
 use crate::proto::tickets::{Refused, TicketCounts, Tickets, TooMany};
+use crate::request::Who;
 use crate::transport::{Connection, Path, Ticket};
 
 /// How long a ticket admits. 30 s: connecting over RDMA takes up to 20 where a message of the connection manager is lost.
@@ -37,6 +38,7 @@ pub(in crate::server) struct Entry {
     number: u64,
     incarnation: u64,
     upgrade: Upgrade,
+    who: Who,
     first: Line,
     second: Mutex<Seconds>,
     switches: AtomicU64,
@@ -106,6 +108,7 @@ impl Entry {
         (number, incarnation): (u64, u64),
         first: Line,
         upgrade: Upgrade,
+        who: Who,
     ) -> Self {
         let why_not = match &upgrade {
             Upgrade::Never(why) => why.to_string(),
@@ -115,6 +118,7 @@ impl Entry {
             number,
             incarnation,
             upgrade,
+            who,
             first,
             second: Mutex::new(Seconds { line: None, why_not }),
             switches: AtomicU64::new(0),
@@ -131,6 +135,10 @@ impl Entry {
     /// The client's.
     pub(in crate::server) fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    pub(in crate::server) fn who(&self) -> &Who {
+        &self.who
     }
 
     pub(super) fn upgrade(&self) -> &Upgrade {

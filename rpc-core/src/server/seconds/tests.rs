@@ -1,14 +1,17 @@
 use std::future::poll_fn;
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
 use super::rig::{Echo, Fickle, echo, mem, second_of, serve, serve_with};
 use super::*;
+use crate::buf::Buffer;
 use crate::client::{Channel, Client};
 use crate::config::{ClientConfig, Limits, Random};
 use crate::error::{Error, ErrorKind};
+use crate::interceptor::from_fn;
 use crate::proto::hello::Identity;
 use crate::proto::tickets::TicketCounts;
 use crate::request::{Request, Response};
@@ -16,7 +19,8 @@ use crate::server::Server;
 use crate::status::{Code, Status};
 use crate::transport::mem::MemTransport;
 use crate::transport::{
-    Announced, Auto, Established, LocalSide, Placement, PlacementHook, Target, Ticket, Transport,
+    Announced, Auto, BoxFuture, Established, Listener, LocalSide, Placement, PlacementHook, Target,
+    Ticket, Transport,
 };
 use crate::wire::Hello;
 use crate::wire::paths::{OfferReply, OfferRequest, SERVICE};
@@ -97,6 +101,55 @@ async fn a_ticket_opens_a_second_path_that_ends_with_the_first() {
     drop(channel);
     assert_eq!(ended(&second).await.kind(), ErrorKind::Lost);
     assert_eq!(connections.list().len(), 0);
+}
+
+/// Connects with a ticket.
+struct Bearer(Ticket);
+
+impl Transport for Bearer {
+    fn connect<'a>(
+        &'a self,
+        target: &'a Target,
+        local: LocalSide,
+    ) -> BoxFuture<'a, Result<Established, Error>> {
+        MemTransport.connect(target, LocalSide { ticket: Some(self.0), ..local })
+    }
+
+    fn listen<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
+        MemTransport.listen(target)
+    }
+
+    fn alloc(&self, len: usize, deadline: Instant) -> BoxFuture<'_, Result<Buffer, Error>> {
+        MemTransport.alloc(len, deadline)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_a_second_path_handlers_see_who_was_let_in_over_the_first() {
+    let (seen, asked) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (noting, asking) = (Arc::clone(&seen), Arc::clone(&asked));
+    let note = from_fn(move |request: Request<()>| {
+        let transport = request.path().map(|path| path.local.clone());
+        noting.lock().expect("no panic").push((transport, request.identity::<u32>().copied()));
+        Ok::<_, Status>(request)
+    });
+    let builder = Server::builder().intercept(note).authenticate(move |_| {
+        asking.fetch_add(1, Ordering::Relaxed);
+        async { Ok(41_u32) }
+    });
+    let connections = serve_with(builder, "second-who", Arc::new(MemTransport)).await;
+    let channel = connect("second-who").await;
+    assert_eq!(echo(&channel).await.expect("let in"), 7);
+    let ticket = ask(&channel).await.ticket(incarnation(&connections)).expect("16 bytes");
+    // The same seed as the first one's, so the same incarnation.
+    let config = ClientConfig { random: Random::from_seed(5), ..ClientConfig::default() };
+    let target = second_of("second-who");
+    let second = Channel::connect_once(Arc::new(Bearer(ticket)), &target, &config).await;
+    assert_eq!(echo(&second.expect("let in")).await.expect("let in"), 7);
+    let seen = seen.lock().expect("no panic");
+    let (first, second) = ("second-who".to_owned(), target.address().to_owned());
+    assert_eq!(*seen, [(Some(first), Some(41)), (Some(second), Some(41))]);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
