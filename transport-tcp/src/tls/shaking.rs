@@ -17,8 +17,8 @@ use super::halves::{Arrived, TlsStream};
 use super::{ALPN, words};
 use crate::handshake::Side;
 
-/// How long a peer that is refused may take to hear why. 500 ms: a socket that is closed with bytes unread is reset, and the
-/// reset overtakes the alert; so this side waits for the peer to close first.
+/// How long a peer that is refused may take to hear why. 500 ms: a socket that is closed with bytes unread is reset, and then an
+/// alert that was lost on the way is not sent again; so this side reads on until the peer has closed.
 const PARTING: Duration = Duration::from_millis(500);
 
 /// Bytes that it may say meanwhile. 64 KiB.

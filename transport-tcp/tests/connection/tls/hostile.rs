@@ -1,10 +1,11 @@
 //! Bytes that no honest client sends, before and within the handshake: bounded in time, typed, counted.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -76,6 +77,50 @@ async fn shake(mut client: ClientConnection, address: String) -> (ClientConnecti
             }
         }
     }
+}
+
+/// Listens until the server ends the connection; returns the last error that it told of.
+async fn hear_out(client: &mut ClientConnection, raw: &mut TcpStream) -> Option<rustls::Error> {
+    let mut bytes = [0; 4096];
+    loop {
+        let count = raw.read(&mut bytes).await.unwrap_or(0);
+        let mut heard = &bytes[..count];
+        if count == 0 {
+            return None;
+        }
+        while !heard.is_empty() {
+            client.read_tls(&mut heard).expect("memory");
+            if let Err(error) = client.process_new_packets() {
+                return Some(error);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_refused_hears_why_although_it_goes_on_talking() {
+    let authority = Authority::new();
+    let server = authority.server().require_client_certificates(authority.pem()).expect("PEM");
+    let mut site = Site::new(&server).await;
+    let (client, address) = (raw_client(&authority, b"verbwire/1"), site.address());
+    let (error, told) = tokio::join!(site.accept(), async {
+        let (mut client, mut raw) = shake(client, address).await;
+        let mut said = Vec::new();
+        // More than the server reads at once: what it leaves unread resets the connection when it is closed.
+        for _ in 0..5 {
+            client.writer().write_all(&[7; 10_000]).expect("room");
+            client.write_tls(&mut said).expect("memory");
+        }
+        raw.write_all(&said).await.expect("room");
+        sleep(Duration::from_millis(100)).await;
+        let told = hear_out(&mut client, &mut raw).await;
+        let rest = raw.read(&mut [0; 16]).await;
+        assert_eq!(rest.expect("it is closed, not reset"), 0);
+        told
+    });
+    assert!(failed(error).to_string().contains("has shown no certificate"));
+    let alert = AlertDescription::CertificateRequired;
+    assert_eq!(told, Some(rustls::Error::AlertReceived(alert)));
 }
 
 #[tokio::test]
@@ -191,7 +236,12 @@ async fn nothing_is_resumed_and_no_early_data_is_taken() {
         let mut client = ClientConnection::new(Arc::clone(&config), name).expect("a client");
         assert!(client.early_data().is_none(), "there is no ticket to say anything early with");
         let address = site.address();
-        let (_, (client, _)) = tokio::join!(site.accept_within(SHORT), shake(client, address));
+        let (_, client) = tokio::join!(site.accept_within(SHORT), async {
+            let (mut client, mut raw) = shake(client, address).await;
+            // A ticket would come behind the handshake.
+            hear_out(&mut client, &mut raw).await;
+            client
+        });
         assert!(!client.is_handshaking());
         assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
     }
