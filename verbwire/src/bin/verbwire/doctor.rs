@@ -28,7 +28,7 @@ const USAGE: &str = "\
 verbwire doctor [TARGET] [--json] [--timeout SECONDS] [--root FOLDER]
 
 Says what is wrong with the RDMA set-up of this machine, by layer: hardware, driver, protocol, and what to do. With TARGET also
-tries the paths to it: of host:port over TCP and over RDMA, of scheme://address that one.
+tries the paths to it: of host:port and auto:// over TCP, as the library would, and over RDMA; of any other scheme that one.
 
     --json              the same as one JSON object
     --timeout SECONDS   for each step of a try; 5
@@ -169,11 +169,7 @@ fn try_all(tries: &mut [Try], limit: Duration) -> Option<Finding> {
                 ));
             }
         };
-    runtime.block_on(async {
-        for path in tries.iter_mut().filter(|path| path.skipped.is_none()) {
-            tries::run(path, limit).await;
-        }
-    });
+    runtime.block_on(tries::run_all(tries, limit));
     // A look-up that hangs holds its thread; the program ends without it.
     runtime.shutdown_timeout(Duration::from_millis(500));
     None

@@ -33,8 +33,18 @@ pub(super) struct Try {
     pub(super) steps: Vec<Step>,
     /// Which way the connection went.
     pub(super) route: Option<String>,
-    /// Whether the server's health service says that it does not serve.
-    pub(super) is_not_serving: bool,
+    /// Whether this side could use RDMA beside TCP, as `auto://` does.
+    pub(super) may_move: bool,
+    /// What a path that works leaves to be wished for.
+    pub(super) doubt: Option<Doubt>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// The server's health service says that it does not serve.
+    NotServing,
+    /// `auto://` stays on TCP, with the library's words for why.
+    StaysOnTcp(String),
 }
 
 #[derive(Debug, Clone)]
@@ -50,6 +60,8 @@ pub(super) enum StepName {
     Tcp,
     Hello,
     Call,
+    /// Calls move from TCP to RDMA.
+    Move,
 }
 
 #[derive(Debug, Clone)]
@@ -66,7 +78,8 @@ impl Try {
             skipped: None,
             steps: Vec::new(),
             route: None,
-            is_not_serving: false,
+            may_move: false,
+            doubt: None,
         }
     }
 
@@ -75,39 +88,47 @@ impl Try {
     }
 }
 
-/// The paths that `target` asks for: of `host:port` TCP and RDMA, of `scheme://address` this one. `auto://` is what chooses among
-/// paths, so those that it chooses among are tried as well.
+/// The paths that `target` asks for: of `scheme://address` this one. `auto://` chooses among paths, and so does `host:port`, which
+/// means it: those that they choose among are tried as well.
 ///
 /// # Errors
 ///
 /// Why `target` is none.
 pub(super) fn plan(target: &str, build: Build, has_device: bool) -> Result<Vec<Try>, String> {
-    let rdma = |address: &str| {
-        let skipped = match (build.has_rdma, has_device) {
-            (false, _) => Some("this build has no feature rdma".to_owned()),
-            (true, false) => Some("this machine has no RDMA device".to_owned()),
-            (true, true) => None,
-        };
-        Try { skipped, ..Try::new(format!("rdma://{address}"), Demand::Alternative) }
-    };
-    let tcp = |address: &str| Try::new(format!("tcp://{address}"), Demand::Alternative);
-    if !target.contains("://") {
-        let port = target.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        return match port {
-            Some(Ok(_)) => Ok(vec![tcp(target), rdma(target)]),
-            _ => Err(format!("{target:?} is no target: write host:port, or scheme://address")),
-        };
-    }
     let parsed: Target = target.parse().map_err(|error: verbwire::Error| error.to_string())?;
-    let named = Try::new(target, Demand::Named);
-    Ok(match parsed.scheme() {
-        "auto" => vec![tcp(parsed.address()), rdma(parsed.address()), named],
-        _ => vec![named],
-    })
+    let named = Try::new(parsed.to_string(), Demand::Named);
+    if parsed.scheme() != "auto" {
+        return Ok(vec![named]);
+    }
+    let skipped = match (build.has_rdma, has_device) {
+        (false, _) => Some("this build has no feature rdma".to_owned()),
+        (true, false) => Some("this machine has no RDMA device".to_owned()),
+        (true, true) => None,
+    };
+    let beside = |scheme| Try::new(format!("{scheme}://{}", parsed.address()), Demand::Alternative);
+    Ok(vec![
+        beside("tcp"),
+        Try { may_move: skipped.is_none(), ..named },
+        Try { skipped, ..beside("rdma") },
+    ])
+}
+
+/// Tries the paths one after another, with `limit` for each step.
+pub(super) async fn run_all(paths: &mut [Try], limit: Duration) {
+    let mut has_moved = false;
+    for path in paths.iter_mut().filter(|path| path.skipped.is_none()) {
+        if has_moved && path.demand == Demand::Alternative {
+            let why = "auto:// got there over RDMA, at the address that the server gave";
+            path.skipped = Some(why.to_owned());
+            continue;
+        }
+        run(path, limit).await;
+        has_moved |= path.steps.iter().any(|step| step.name == StepName::Move);
+    }
 }
 
 /// Tries one path, with `limit` for each step.
-pub(super) async fn run(path: &mut Try, limit: Duration) {
+async fn run(path: &mut Try, limit: Duration) {
     let Some((scheme, address)) = path.target.split_once("://") else { return };
     let (scheme, address) = (scheme.to_owned(), address.to_owned());
     if ["tcp", "tls", "rdma", "auto"].contains(&scheme.as_str()) {
@@ -138,8 +159,32 @@ pub(super) async fn run(path: &mut Try, limit: Duration) {
     };
     path.route = channel.path().map(|route| route.to_string());
     let asked = ask(&channel, limit);
-    if let Some(health) = note(path, StepName::Call, limit, asked, Health::to_string).await {
-        path.is_not_serving = health == Health::NotServing;
+    let health = note(path, StepName::Call, limit, asked, Health::to_string).await;
+    if health == Some(Health::NotServing) {
+        path.doubt = Some(Doubt::NotServing);
+    }
+    if path.may_move && path.failure().is_none() {
+        note_move(path, &channel, limit).await;
+    }
+}
+
+/// Waits until the channel has moved to RDMA. That it does not is no failure: calls go on over TCP.
+async fn note_move(path: &mut Try, channel: &Channel, limit: Duration) {
+    let started = Instant::now();
+    loop {
+        let paths = channel.paths();
+        if let Some(paths) = paths.as_ref().filter(|paths| paths.second.is_some()) {
+            path.route = Some(paths.to_string());
+            let took = started.elapsed();
+            path.steps.push(Step { name: StepName::Move, took, result: Ok(String::new()) });
+            return;
+        }
+        if started.elapsed() >= limit {
+            let why = paths.map_or("the connection ended".to_owned(), |paths| paths.why_not);
+            path.doubt.get_or_insert(Doubt::StaysOnTcp(why));
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -261,6 +306,7 @@ impl fmt::Display for StepName {
             Self::Tcp => "TCP connect",
             Self::Hello => "connect and HELLO",
             Self::Call => "call",
+            Self::Move => "move to RDMA",
         })
     }
 }

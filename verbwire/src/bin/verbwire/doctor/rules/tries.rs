@@ -5,7 +5,7 @@ use std::time::Duration;
 use verbwire::ErrorKind;
 
 use crate::doctor::finding::{Finding, Layer, Level};
-use crate::doctor::tries::{Demand, Failure, Step, StepName, Try};
+use crate::doctor::tries::{Demand, Doubt, Failure, Step, StepName, Try};
 
 /// One finding for each path. A path that was asked for by name must work; of the others one is enough.
 pub(crate) fn judge(tries: &[Try]) -> Vec<Finding> {
@@ -23,13 +23,17 @@ fn judge_one(path: &Try, some_works: bool) -> Finding {
         let steps: Vec<String> = path.steps.iter().map(in_words).collect();
         let route = path.route.as_ref().map(|route| format!(" ({route})")).unwrap_or_default();
         let what = format!("{target} works{route}: {}", steps.join(", "));
-        let level = if path.is_not_serving { Level::Warning } else { Level::Ok };
-        let finding = Finding::new(Layer::Protocol, level, "path", what);
-        return match level {
-            Level::Warning => {
-                finding.advise("the server answers and says that it does not serve: ask it why")
+        let new = |level, what| Finding::new(Layer::Protocol, level, "path", what);
+        return match &path.doubt {
+            None => new(Level::Ok, what),
+            Some(Doubt::NotServing) => new(Level::Warning, what)
+                .advise("the server answers and says that it does not serve: ask it why"),
+            Some(Doubt::StaysOnTcp(why)) => {
+                new(Level::Warning, format!("{what}; calls stay on TCP: {why}")).advise(
+                    "if it should be on RDMA, run the doctor on the server's machine as well, and look at the findings \
+                     of rdma:// here",
+                )
             }
-            _ => finding,
         };
     };
     let level = match path.demand {
@@ -108,7 +112,7 @@ fn action(target: &str, step: StepName, failure: &Failure) -> String {
                 "is it a verbwire server that listens at {address} with {scheme}://? Its log says what came"
             )
         }
-        (StepName::Call, _) => {
+        (StepName::Call | StepName::Move, _) => {
             "the connection works and calls do not: see the server's log and its load".to_owned()
         }
     }
@@ -137,6 +141,16 @@ mod tests {
         let findings = judge(&[path("tcp://a:1", Demand::Named, steps)]);
         assert_eq!(findings[0].level, Level::Ok);
         assert_eq!(findings[0].what.matches("840 us (why)").count(), 3, "{}", findings[0].what);
+    }
+
+    #[test]
+    fn a_path_that_works_and_stays_on_tcp_where_it_need_not_is_a_warning() {
+        let doubt = Some(Doubt::StaysOnTcp("the server has no RDMA".to_owned()));
+        let steps = vec![passed(StepName::Hello)];
+        let findings = judge(&[Try { doubt, ..path("auto://a:1", Demand::Named, steps) }]);
+        assert_eq!(findings[0].level, Level::Warning);
+        let words = "calls stay on TCP: the server has no RDMA";
+        assert!(findings[0].what.ends_with(words), "{}", findings[0].what);
     }
 
     #[test]
