@@ -141,7 +141,7 @@ pub async fn play(part: Part, target: &str) -> Result<(), Error> {
     });
     match part {
         Part::Server => {
-            let bound = pki::trusting(server()).bind(&[target]).await?;
+            let bound = pki::trusting(server(), &[target]).bind(&[target]).await?;
             println!("{}", bound.local_targets()[0]);
             bound.serve().await
         }

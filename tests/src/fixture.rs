@@ -218,7 +218,7 @@ impl Serving {
     ///
     /// If it cannot be bound.
     pub async fn start(builder: verbwire::Builder, target: &str) -> Self {
-        let bound = pki::trusting(builder).bind(&[target]).await;
+        let bound = pki::trusting(builder, &[target]).bind(&[target]).await;
         Self::of(bound.expect("a fresh target can be bound"))
     }
 
@@ -230,7 +230,7 @@ impl Serving {
     pub async fn restart(builder: impl Fn() -> verbwire::Builder, target: &str) -> Self {
         let begun = Instant::now();
         loop {
-            match pki::trusting(builder()).bind(&[target]).await {
+            match pki::trusting(builder(), &[target]).bind(&[target]).await {
                 Ok(bound) => return Self::of(bound),
                 Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
             }

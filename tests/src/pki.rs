@@ -51,23 +51,48 @@ pub(crate) fn environment() -> impl Iterator<Item = (&'static str, &'static str)
     VARIABLES.into_iter().zip([&*PKI.authority, &PKI.chain, &PKI.key])
 }
 
-/// A server that listens with TLS where its target asks for it, and trusts the suite's clients.
+/// What the suite's servers show, and demand of their clients.
 ///
 /// # Panics
 ///
 /// If the run's certificates are unusable.
-pub fn trusting(builder: verbwire::Builder) -> verbwire::Builder {
-    builder.tls(&PKI.server().expect("the run's certificates are good"))
+pub fn server() -> ServerTls {
+    PKI.server().expect("the run's certificates are good")
+}
+
+/// What the suite's clients show, and whom they trust.
+///
+/// # Panics
+///
+/// If the run's certificates are unusable.
+pub fn client() -> ClientTls {
+    PKI.client().expect("the run's certificates are good")
+}
+
+/// A server that listens with TLS, if a target of it asks for that.
+///
+/// # Panics
+///
+/// As for [`server`].
+pub fn trusting<T: AsRef<str>>(builder: verbwire::Builder, targets: &[T]) -> verbwire::Builder {
+    match targets.iter().any(|target| is_tls(target.as_ref())) {
+        true => builder.tls(&server()),
+        false => builder,
+    }
 }
 
 /// An endpoint of `target` that trusts the suite's servers, if that is with TLS.
 ///
 /// # Panics
 ///
-/// If the run's certificates are unusable.
+/// As for [`client`].
 pub fn trusted(endpoint: Endpoint, target: &str) -> Endpoint {
-    if !target.starts_with("tls://") {
-        return endpoint;
+    match is_tls(target) {
+        true => endpoint.tls(&client()),
+        false => endpoint,
     }
-    endpoint.tls(&PKI.client().expect("the run's certificates are good"))
+}
+
+fn is_tls(target: &str) -> bool {
+    target.starts_with("tls://")
 }

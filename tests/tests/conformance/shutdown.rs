@@ -122,7 +122,8 @@ async fn nothing_listens_after_shutdown(fixture: Fixture) {
 
 async fn a_server_serves_all_its_targets_until_shutdown(fixture: Fixture) {
     let targets = [fixture.target(), fixture.target(), fixture.target()];
-    let bound = trusting(offering(&Desk::default())).bind(&targets).await.expect("fresh targets");
+    let bound =
+        trusting(offering(&Desk::default()), &targets).bind(&targets).await.expect("fresh targets");
     let locals: Vec<_> = bound.local_targets().iter().map(ToString::to_string).collect();
     assert_eq!(locals.len(), 3);
     let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -148,8 +149,10 @@ async fn a_server_that_cannot_listen_everywhere_listens_nowhere(fixture: Fixture
     let (_pair, serving) = fixture.pair_with(|builder| builder).await;
     let fresh = fixture.target();
     let targets = [fresh.as_str(), serving.target()];
-    let error =
-        trusting(offering(&Desk::default())).bind(&targets).await.expect_err("one is in use");
+    let error = trusting(offering(&Desk::default()), &targets)
+        .bind(&targets)
+        .await
+        .expect_err("one is in use");
     assert_eq!(error.kind(), ErrorKind::LocalResource, "{error}");
     if !fresh.ends_with(":0") {
         endpoint(&fresh).connect().await.expect_err("nothing listens");
@@ -166,7 +169,8 @@ async fn a_server_that_cannot_listen_everywhere_listens_nowhere(fixture: Fixture
 
 async fn a_target_that_is_in_use_cannot_be_bound_twice(fixture: Fixture) {
     let (pair, serving) = fixture.pair_with(|builder| builder).await;
-    let again = trusting(offering(&Desk::default())).bind(&[serving.target()]).await;
+    let again =
+        trusting(offering(&Desk::default()), &[serving.target()]).bind(&[serving.target()]).await;
     let error = again.expect_err("in use");
     assert_eq!(error.kind(), ErrorKind::LocalResource, "{error}");
     assert!(error.to_string().contains("in use"), "{error}");
