@@ -49,8 +49,8 @@ impl Endpoint {
         Ok(Self { target: target.parse()?, config: ClientConfig::default(), tls: Tls::default() })
     }
 
-    /// Whom to trust at a `tls://` target, and the certificate to show there. A target without TLS is refused then, rather than
-    /// connected to in the open.
+    /// Whom to trust at a `tls://` target, and the certificate to show there; also at an `auto://` one, whose first path is TLS
+    /// then. A target without TLS is refused, rather than connected to in the open.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: &crate::tls::ClientTls) -> Self {
         self.tls.client = Some(tls.clone());

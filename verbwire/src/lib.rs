@@ -24,6 +24,8 @@
 //! | `fabric://net/host:port` | a software NIC in this process, for tests (feature `fabric`) |
 //! | `rdma://host:port` | RDMA devices, by verbs (feature `rdma`) |
 //!
+//! What goes over RDMA and over `tcp://` is not encrypted; `tls://` is.
+//!
 //! In `fabric://net/host:port`, net and host are any names, for example `fabric://test/server:0`.
 //!
 //! This crate is the only place that knows transports by name. What a call is, is in `verbwire-core`.

@@ -39,8 +39,8 @@ impl Builder {
         Self { core: change(self.core), ..self }
     }
 
-    /// Who this server proves to be at `tls://` targets, and which clients it lets in there. Says nothing of its other
-    /// targets, which stay without TLS.
+    /// Who this server proves to be at `tls://` targets, and which clients it lets in there; also at `auto://` ones, whose
+    /// first path is TLS then. Says nothing of its other targets, which stay without.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: &crate::tls::ServerTls) -> Self {
         self.tls.server = Some(tls.clone());
