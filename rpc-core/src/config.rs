@@ -55,6 +55,24 @@ impl Default for Limits {
     }
 }
 
+/// When a silent peer is asked whether it is there, and how long it has to answer; see
+/// [`proto::keep_alive`](crate::proto::keep_alive). A peer that is frozen, or behind a network that is cut, is found within
+/// the two together, also while no call runs. Both are 1 ms at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Longest silence before the peer is asked. 10 s: an idle connection sends a few bytes as often.
+    pub interval: Duration,
+    /// Longest time from there to a sign of life. 20 s: longer than a handler that blocks its runtime, which keeps that
+    /// side's connections from answering.
+    pub timeout: Duration,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(10), timeout: Duration::from_secs(20) }
+    }
+}
+
 /// A client's settings.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -77,6 +95,8 @@ pub struct ClientConfig {
     pub credentials: Option<CredentialsProvider>,
     /// Whether it is asked where others can read what it gives. No: who listens could show it as his own.
     pub allow_plaintext_credentials: bool,
+    /// Whether and when a silent server is asked whether it is there.
+    pub keep_alive: Option<KeepAlive>,
     /// Whether requests are compressed that do not say it themselves. No.
     pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -94,6 +114,7 @@ impl Default for ClientConfig {
             path_policy: PathPolicy::Auto,
             credentials: None,
             allow_plaintext_credentials: false,
+            keep_alive: Some(KeepAlive::default()),
             send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }
@@ -114,6 +135,8 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Longest time for running calls to finish after shutdown was asked for. 30 s.
     pub drain_timeout: Duration,
+    /// Whether and when a silent client is asked whether it is there.
+    pub keep_alive: Option<KeepAlive>,
     /// Whether replies are compressed. No.
     pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -128,6 +151,7 @@ impl Default for ServerConfig {
             max_handshakes: 1024,
             max_connections: usize::MAX,
             drain_timeout: Duration::from_secs(30),
+            keep_alive: Some(KeepAlive::default()),
             send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }

@@ -37,6 +37,7 @@ pub mod metadata;
 mod panics;
 pub mod paths;
 pub mod proto;
+mod pulse;
 mod request;
 pub mod server;
 pub mod service;

@@ -162,6 +162,11 @@ pub enum Head {
         /// Bytes that the sender of the stream may have sent since its beginning; see `docs/wire.md`.
         granted: u64,
     },
+    /// Either way: the sender has heard nothing for a while. Sent only to a peer that answers it; see
+    /// [`proto::keep_alive`](crate::proto::keep_alive).
+    Ping,
+    /// Either way, the answer to PING. One answers all that came before it.
+    Pong,
     /// The sender takes no new call on this connection; the body says why in words (UTF-8).
     GoAway {
         /// Why.
@@ -189,7 +194,7 @@ impl Head {
             | Self::End { call, .. }
             | Self::Headers { call }
             | Self::Window { call, .. } => Some(*call),
-            Self::GoAway { .. } => None,
+            Self::Ping | Self::Pong | Self::GoAway { .. } => None,
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod client;
 pub mod deadlines;
 pub mod entrance;
 pub mod hello;
+pub mod keep_alive;
 pub mod offers;
 #[cfg(test)]
 mod pair;

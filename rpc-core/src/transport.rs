@@ -6,7 +6,7 @@
 //! * **Messages, whole and in order.** A message accepted by `try_send` arrives whole, or the connection
 //!   ends. Heads arrive in the order in which they were accepted, with two exceptions. A message with a long
 //!   body may be overtaken by shorter ones, also of its own call: bodies travel in pieces so that a small call
-//!   never waits for a large one. CANCEL, CANCELLED and GOAWAY may overtake messages of other calls: control gets
+//!   never waits for a large one. CANCEL, CANCELLED, GOAWAY, PING and PONG may overtake messages of other calls: control gets
 //!   through where data waits.
 //! * **Back-pressure.** `try_send` gives the message back when the send queue is full; `poll_ready` waits.
 //! * **One driver.** One task polls `poll_recv`. It makes all progress that needs a task: reading,

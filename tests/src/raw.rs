@@ -215,7 +215,8 @@ impl std::fmt::Debug for RawPeer {
 
 /// A proper HELLO with default limits.
 pub fn hello() -> Hello {
-    Identity::new(Random::from_seed(1)).hello(&Limits::default())
+    // They answer nothing by themselves, PING neither.
+    Hello { features: 0, ..Identity::new(Random::from_seed(1)).hello(&Limits::default()) }
 }
 
 /// The id of the first use of `slot`.

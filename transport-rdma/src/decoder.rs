@@ -212,7 +212,11 @@ pub(crate) fn class_of_head(head: &Head) -> Class {
         | Head::End { .. }
         | Head::Headers { .. }
         | Head::Window { .. } => Class::Data,
-        Head::Cancel { .. } | Head::Cancelled { .. } | Head::GoAway { .. } => Class::Control,
+        Head::Cancel { .. }
+        | Head::Cancelled { .. }
+        | Head::Ping
+        | Head::Pong
+        | Head::GoAway { .. } => Class::Control,
     }
 }
 
@@ -230,6 +234,8 @@ pub(crate) fn class_of(kind: Kind) -> Class {
         | Kind::Fin => Class::Data,
         Kind::Cancel
         | Kind::Cancelled
+        | Kind::Ping
+        | Kind::Pong
         | Kind::GoAway
         | Kind::Abort
         | Kind::AbortAck

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prost::bytes::Bytes;
 use verbwire_core::client::CredentialsProvider;
 use verbwire_core::compression::{Compression, Encodings};
-use verbwire_core::config::{ClientConfig, PathPolicy, Random};
+use verbwire_core::config::{ClientConfig, KeepAlive, PathPolicy, Random};
 use verbwire_core::{Channel, Error, Target};
 
 use crate::transports::{self, Tls};
@@ -115,6 +115,13 @@ impl Endpoint {
     /// [`Request::set_wait_for_ready`](crate::Request::set_wait_for_ready) says it of one call.
     pub fn wait_for_ready(mut self, wait: bool) -> Self {
         self.config.wait_for_ready = wait;
+        self
+    }
+
+    /// Whether and when a silent server is asked whether it is there: see [`KeepAlive`]. After 10 s, with 20 s to answer; `None`
+    /// leaves it to the transport to find out.
+    pub fn keep_alive(mut self, keep_alive: impl Into<Option<KeepAlive>>) -> Self {
+        self.config.keep_alive = keep_alive.into();
         self
     }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use verbwire_core::compression::{Compression, Encodings};
-use verbwire_core::config::Random;
+use verbwire_core::config::{KeepAlive, Random};
 use verbwire_core::interceptor::Interceptor;
 use verbwire_core::server::{Bound, LoadLimits, Newcomer, Open, Placing, Sessions};
 use verbwire_core::service::Service;
@@ -173,6 +173,12 @@ impl Builder {
     /// Longest time for running calls to finish after shutdown was asked for. 30 s.
     pub fn drain_timeout(self, timeout: Duration) -> Self {
         self.with(|core| core.drain_timeout(timeout))
+    }
+
+    /// Whether and when a silent client is asked whether it is there: see [`KeepAlive`]. After 10 s, with 20 s to answer; `None`
+    /// leaves it to the transport to find out.
+    pub fn keep_alive(self, keep_alive: impl Into<Option<KeepAlive>>) -> Self {
+        self.with(|core| core.keep_alive(keep_alive))
     }
 
     /// Where ids come from; a seeded generator repeats a run exactly.

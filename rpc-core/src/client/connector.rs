@@ -15,6 +15,7 @@ use crate::config::ClientConfig;
 use crate::error::{Error, ErrorKind};
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
+use crate::pulse::Pulse;
 use crate::sync::Mutex;
 use crate::transport::{LocalSide, Second, Target, Ticket, Transport};
 use crate::wire::Hello;
@@ -71,9 +72,9 @@ impl Connector {
         let secrecy = self.transport.secrecy();
         let credentials = for_connection(&self.config, &self.target, secrecy, deadline).await?;
         let brings = Brings { credentials, ticket: None };
-        let link = self.establish(&self.transport, &self.target, brings, deadline).await?;
-        self.config.path_policy.check_first(&link.path()).map_err(refused)?;
-        Ok(begin(link))
+        let made = self.establish(&self.transport, &self.target, brings, deadline).await?;
+        self.config.path_policy.check_first(&made.link.path()).map_err(refused)?;
+        Ok(made.begin())
     }
 
     /// The second path of `first` that the server offers. One address is tried after the other, each with its share of the time.
@@ -102,8 +103,9 @@ impl Connector {
             // It is let in by its ticket: who it is, the server knows from its first path.
             let brings = Brings { credentials: Bytes::new(), ticket: Some(ticket) };
             match self.establish(second.transport(), target, brings, deadline).await {
-                Ok(made) if made.incarnation() == first.incarnation() => {
-                    return Ok(begin(made.beside(first)));
+                Ok(made) if made.link.incarnation() == first.incarnation() => {
+                    let link = made.link.beside(first);
+                    return Ok(Made { link, ..made }.begin());
                 }
                 Ok(_) => failure = wrong("leads to another server"),
                 Err(error) => {
@@ -121,7 +123,7 @@ impl Connector {
         target: &Target,
         Brings { credentials, ticket }: Brings,
         deadline: Instant,
-    ) -> Result<Link, Error> {
+    ) -> Result<Made, Error> {
         let hello = Hello { credentials, ..self.identity.hello(&self.config.limits) };
         let table = Arc::new(Table::default());
         let placement = Arc::clone(&table) as _;
@@ -133,12 +135,21 @@ impl Connector {
         }
         let (transport, methods) = (Arc::clone(transport), Arc::clone(&self.methods));
         let window = hello.stream_window;
-        Ok(Link::new(transport, table, established, &self.config, methods, window))
+        let pulse = Pulse::new(self.config.keep_alive, &established.peer);
+        let link = Link::new(transport, table, established, &self.config, methods, window);
+        Ok(Made { link, pulse })
     }
 }
 
-/// Has a connection driven.
-fn begin(link: Link) -> Arc<Link> {
-    tokio::spawn(Driver::new(Arc::clone(link.shared())));
-    Arc::new(link)
+/// A connection that nobody drives yet.
+struct Made {
+    link: Link,
+    pulse: Pulse,
+}
+
+impl Made {
+    fn begin(self) -> Arc<Link> {
+        tokio::spawn(Driver::new(Arc::clone(self.link.shared()), self.pulse));
+        Arc::new(self.link)
+    }
 }

@@ -14,6 +14,7 @@ use super::link::Shared;
 use crate::alarm::Alarm;
 use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Head, Message};
+use crate::pulse::Pulse;
 use crate::transport::{Incoming, Outgoing, SendError, SendHints};
 
 /// Batches received in one poll before other tasks get their turn.
@@ -26,16 +27,18 @@ pub(super) struct Driver {
     wakers: Vec<Waker>,
     revoked: Vec<CallId>,
     alarm: Alarm,
+    pulse: Pulse,
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, pulse: Pulse) -> Self {
         Self {
             shared,
             received: Vec::new(),
             wakers: Vec::new(),
             revoked: Vec::new(),
             alarm: Alarm::default(),
+            pulse,
         }
     }
 
@@ -58,10 +61,14 @@ impl Driver {
 
     /// Hands a batch to its callers: the table is locked once, and they are woken afterwards.
     fn deliver(&mut self) {
-        let Self { shared, received, wakers, revoked, .. } = self;
+        let Self { shared, received, wakers, revoked, pulse, .. } = self;
+        pulse.handle_heard();
         let delivered: Result<(), Error> = shared.table.with(|calls| {
             for incoming in received.drain(..) {
                 let mut message = incoming.message;
+                if pulse.handle_message(&message.head) {
+                    continue;
+                }
                 message.body = shared.compressed.receive(message.encoding, message.body);
                 let delivered = calls.handle_message(message)?;
                 wakers.extend(delivered.waker);
@@ -137,6 +144,8 @@ impl Future for Driver {
         self.poll_deadlines(cx);
         self.poll_cancels(cx);
         self.wind_down();
+        let Self { shared, pulse, .. } = &mut *self;
+        pulse.poll(&*shared.connection, cx);
         received.map(|cause| {
             let path = self.shared.connection.path();
             debug!(%path, %cause, "connection ended");

@@ -249,6 +249,8 @@ impl ClientCalls {
                 self.go_away(reason, &String::from_utf8_lossy(&words))?;
                 Ok(Delivered::default())
             }
+            // The driver has answered.
+            Head::Ping | Head::Pong => Ok(Delivered::default()),
             Head::Request { call, .. } | Head::Cancel { call } | Head::End { call, .. } => {
                 let message =
                     format!("the server sent a message that only clients send, for call {call}");

@@ -6,13 +6,14 @@ use bytes::Bytes;
 
 use crate::config::{Limits, Random};
 use crate::error::{Error, ErrorKind};
+use crate::proto::keep_alive::KEEP_ALIVE;
 use crate::wire::Hello;
 
 /// The protocol versions that this software speaks. 0 until the format is final.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 0..=0;
 
-/// Feature bits that this software knows. None yet.
-pub const FEATURES: u64 = 0;
+/// Feature bits that this software knows.
+pub const FEATURES: u64 = KEEP_ALIVE;
 
 /// Shortest `max_frame_body` that a peer may announce: below it, headers would outweigh bodies.
 pub const MIN_FRAME_BODY: u32 = 4096;

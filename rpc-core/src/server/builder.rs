@@ -14,7 +14,7 @@ use super::seconds::{Connections, Offering};
 use super::serving::{Bound, Listening, Shared};
 use super::sessions::Sessions;
 use crate::compression::{Compression, Encodings};
-use crate::config::{Random, ServerConfig};
+use crate::config::{KeepAlive, Random, ServerConfig};
 use crate::error::{Error, ErrorKind};
 use crate::interceptor::Interceptor;
 use crate::proto::hello::Identity;
@@ -186,6 +186,13 @@ impl Builder {
     /// Longest time for running calls to finish after shutdown was asked for. 30 s.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.config.drain_timeout = timeout;
+        self
+    }
+
+    /// Whether and when a silent client is asked whether it is there: see [`KeepAlive`]. After 10 s, with 20 s to answer; `None`
+    /// leaves it to the transport to find out.
+    pub fn keep_alive(mut self, keep_alive: impl Into<Option<KeepAlive>>) -> Self {
+        self.config.keep_alive = keep_alive.into();
         self
     }
 

@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::{CallId, Form, GoAway, Head, Message, SlotUse};
 use crate::metadata::MetadataMap;
 use crate::proto::server::{Admitted, Refusal, Stopped};
+use crate::pulse::Pulse;
 use crate::status::{Executed, Status};
 use crate::transport::news::News;
 use crate::transport::{BoxFuture, Flush, Incoming, Outgoing, SendError, SendHints};
@@ -40,6 +41,7 @@ pub(super) struct Driver {
     received: Vec<Incoming>,
     outbox: Outbox,
     alarm: Alarm,
+    pulse: Pulse,
     streams: Streams,
     /// Ready when the server shuts down; then gone.
     shutdown: Option<BoxFuture<'static, ()>>,
@@ -57,12 +59,13 @@ enum Streams {
 type Step = Result<(), String>;
 
 impl Driver {
-    pub(super) fn new(peer: Arc<Peer>, shutdown: BoxFuture<'static, ()>) -> Self {
+    pub(super) fn new(peer: Arc<Peer>, pulse: Pulse, shutdown: BoxFuture<'static, ()>) -> Self {
         Self {
             peer,
             received: Vec::new(),
             outbox: Outbox::default(),
             alarm: Alarm::default(),
+            pulse,
             streams: Streams::None,
             shutdown: Some(shutdown),
             shutdown_news: News::default(),
@@ -112,6 +115,7 @@ impl Driver {
         if self.received.is_empty() {
             return Ok(());
         }
+        self.pulse.handle_heard();
         let now = Instant::now();
         let mut received = std::mem::take(&mut self.received);
         let handled = received
@@ -129,6 +133,9 @@ impl Driver {
     }
 
     fn handle_message(&mut self, now: Instant, message: Message, cx: &mut Context<'_>) -> Step {
+        if self.pulse.handle_message(&message.head) {
+            return Ok(());
+        }
         let Message { head, encoding, metadata, body } = message;
         let body = self.peer.intake.receive(encoding, body);
         match head {
@@ -156,8 +163,8 @@ impl Driver {
                 self.wake(|calls| Ok(calls.handle_window(call, granted)))
             }
             Head::Cancel { call } => self.cancel(call),
-            // The client takes no calls, so that it will take no more changes nothing.
-            Head::GoAway { .. } => Ok(()),
+            // The client takes no calls, so that it will take no more changes nothing. The others are seen above.
+            Head::GoAway { .. } | Head::Ping | Head::Pong => Ok(()),
             Head::Response { call, .. } | Head::Cancelled { call, .. } | Head::Headers { call } => {
                 Err(format!("the client sent a message that only servers send, for call {call}"))
             }
@@ -328,6 +335,8 @@ impl Future for Driver {
         self.poll_shutdown(cx);
         self.poll_deadlines(cx);
         self.poll_outbox(cx);
+        let Self { peer, pulse, .. } = &mut *self;
+        pulse.poll(&*peer.connection, cx);
         received.map(|cause| debug!(path = %self.peer.origin.path, %cause, "connection ended"))
     }
 }

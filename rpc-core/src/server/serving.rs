@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::paths::Line;
 use crate::proto::deadlines::deadline_after;
 use crate::proto::hello::{Identity, agree};
+use crate::pulse::Pulse;
 use crate::request::{ConnectionOrigin, Who};
 use crate::status::Status;
 use crate::transport::counted::Counted;
@@ -330,6 +331,7 @@ impl Shared {
         let counted = Counted::new(connection);
         let line = Line::new(Arc::clone(&counted));
         let connection: Arc<dyn Connection> = counted;
+        let pulse = Pulse::new(self.config.keep_alive, &peer);
         let origin = Arc::new(ConnectionOrigin {
             number,
             parent,
@@ -347,7 +349,7 @@ impl Shared {
             // An error says that the server is gone, which stops this task as well.
             let _stopped = stopping.wait_for(|stop| *stop).await;
         });
-        let driver = Driver::new(peer, shutdown);
+        let driver = Driver::new(peer, pulse, shutdown);
         Ok(Greeted { driver, line, number, incarnation, who, refused })
     }
 

@@ -69,6 +69,8 @@ fn plain_header(head: &Head) -> Header {
         Head::Window { call, granted } => {
             Header { time_us: *granted, ..Header::new(Kind::Window, *call) }
         }
+        Head::Ping => Header::new(Kind::Ping, NO_CALL),
+        Head::Pong => Header::new(Kind::Pong, NO_CALL),
         Head::GoAway { reason } => {
             Header { aux: reason_number(*reason), ..Header::new(Kind::GoAway, NO_CALL) }
         }
@@ -149,6 +151,8 @@ fn decode_head(header: &Header, known: Known<'_>) -> Result<Head, WireError> {
         Kind::Cancel => Head::Cancel { call },
         Kind::Cancelled => Head::Cancelled { call, executed: executed(header.flags)? },
         Kind::GoAway => Head::GoAway { reason: reason(header.aux) },
+        Kind::Ping => Head::Ping,
+        Kind::Pong => Head::Pong,
         Kind::Message => Head::Message { call, number: header.method },
         Kind::End => Head::End { call, messages: header.method },
         Kind::Headers => Head::Headers { call },

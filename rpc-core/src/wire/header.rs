@@ -50,6 +50,10 @@ pub enum Kind {
     Headers = 0x08,
     /// More of a stream may come.
     Window = 0x09,
+    /// Whether the other side is there.
+    Ping = 0x0a,
+    /// The answer to PING.
+    Pong = 0x0b,
     /// A piece of the body of a frame that was sent with [`Flags::BODY_FOLLOWS`].
     Data = 0x40,
     /// Over RDMA: nothing but the count of re-posted receives that every header carries there.
@@ -82,6 +86,8 @@ impl TryFrom<u8> for Kind {
             0x07 => Self::End,
             0x08 => Self::Headers,
             0x09 => Self::Window,
+            0x0a => Self::Ping,
+            0x0b => Self::Pong,
             0x40 => Self::Data,
             0x41 => Self::Credit,
             0x42 => Self::Cts,
@@ -250,7 +256,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_are_refused_by_number() {
-        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x09 | 0x40..=0x47)) {
+        for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, 0x01..=0x0b | 0x40..=0x47)) {
             let mut bytes = [0; HEADER_LEN];
             bytes[0] = byte;
             assert_eq!(Header::decode(&bytes), Err(WireError::UnknownKind(byte)));

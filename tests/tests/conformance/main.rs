@@ -11,6 +11,7 @@ mod health;
 mod inheritance;
 mod interceptors;
 mod interop;
+mod keep_alive;
 mod layers;
 mod metadata;
 mod open;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         shutdown::CASES,
         peer_loss::CASES,
         reconnect::CASES,
+        keep_alive::CASES,
         runtimes::CASES,
         sessions::CASES,
         streams::CASES,

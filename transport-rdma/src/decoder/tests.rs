@@ -44,6 +44,8 @@ fn frames_say_their_window_and_count() {
         (Kind::Cancel, Class::Control),
         (Kind::Cancelled, Class::Control),
         (Kind::GoAway, Class::Control),
+        (Kind::Ping, Class::Control),
+        (Kind::Pong, Class::Control),
         (Kind::Credit, Class::Credit(Window::Data)),
     ];
     let mut received = Vec::new();
@@ -52,7 +54,7 @@ fn frames_say_their_window_and_count() {
         let account = decoder().decode(&bytes, &Parity, &mut received).expect("allowed");
         assert_eq!(account, Account { class, count, loan: None });
     }
-    assert_eq!(received.len(), 5, "all but CREDIT are messages");
+    assert_eq!(received.len(), 7, "all but CREDIT are messages");
 }
 
 #[test]

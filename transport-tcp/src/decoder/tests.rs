@@ -232,7 +232,7 @@ fn frames_that_make_no_sense_are_refused_in_words() {
         (
             Header { flags: follows, body_len: 1, ..Header::new(Kind::GoAway, CALL) },
             b"",
-            "flags is 1, GOAWAY has its body behind it",
+            "flags is 1, what is about no call has its body behind it",
         ),
         (
             Header { tlv_len: 4, ..Header::new(Kind::Data, CALL) },

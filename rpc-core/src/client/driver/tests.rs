@@ -12,9 +12,11 @@ use crate::client::table::Table;
 use crate::config::{ClientConfig, Limits, Random};
 use crate::message::MethodId;
 use crate::proto::hello::Identity;
+use crate::pulse::Pulse;
 use crate::status::{Code, Executed};
 use crate::transport::mem::MemTransport;
 use crate::transport::{BoxFuture, Connection, Established, Path};
+use crate::wire::Hello;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -85,7 +87,7 @@ async fn messages_behind_which_there_are_no_more_are_delivered_in_the_same_poll(
     let call = begin(&table);
     let head = Head::Response { call, code: Code::Ok, executed: Executed::Yes, messages: None };
     connection.arrived.lock().push(Incoming { message: Message::bare(head) });
-    let mut driver = Driver::new(Arc::clone(link.shared()));
+    let mut driver = Driver::new(Arc::clone(link.shared()), Pulse::new(None, &Hello::default()));
     assert!(Pin::new(&mut driver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let outcome = table.with(|calls| calls.poll_outcome(call, Waker::noop()));
     assert!(matches!(outcome, Poll::Ready(Ok(_))));
@@ -98,7 +100,7 @@ async fn a_dropped_call_is_not_revoked_again_and_again_while_the_queue_is_full()
     let (connection, table) = (Arc::new(Full::default()), Arc::new(Table::default()));
     let link = link(&connection, &table);
     link.abandon(begin(&table));
-    let mut driver = Driver::new(Arc::clone(link.shared()));
+    let mut driver = Driver::new(Arc::clone(link.shared()), Pulse::new(None, &Hello::default()));
     for _ in 0..3 {
         assert!(Pin::new(&mut driver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
@@ -112,7 +114,7 @@ async fn calls_learn_whether_the_runtime_ended_or_the_task_panicked() {
         let (connection, table) = (Arc::new(Full::default()), Arc::new(Table::default()));
         let link = link(&connection, &table);
         let call = begin(&table);
-        let driver = Driver::new(Arc::clone(link.shared()));
+        let driver = Driver::new(Arc::clone(link.shared()), Pulse::new(None, &Hello::default()));
         let task = tokio::spawn(async move {
             let _driver = driver;
             assert!(!panics, "as told");

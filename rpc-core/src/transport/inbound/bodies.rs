@@ -74,7 +74,9 @@ impl Bodies {
         let field = |field, value, expected| WireError::Field { field, value, expected };
         let Some(call) = message.head.call() else {
             let flags = u64::from(Flags::BODY_FOLLOWS.0);
-            return Err(field("flags", flags, "GOAWAY has its body behind it").into());
+            return Err(
+                field("flags", flags, "what is about no call has its body behind it").into()
+            );
         };
         if len == 0 {
             return Err(field("body_len", 0, "a body that follows has a byte at least").into());
@@ -323,7 +325,7 @@ mod tests {
         let goaway = Message::bare(Head::GoAway { reason: crate::message::GoAway::Draining });
         let bare = Message::bare(Head::Cancel { call: CALL });
         for (message, len, text) in [
-            (goaway, 5, "flags is 1, GOAWAY has its body behind it"),
+            (goaway, 5, "flags is 1, what is about no call has its body behind it"),
             (bare, 0, "body_len is 0, a body that follows has a byte at least"),
         ] {
             let error = bodies.open(message, len, &Always(Placement::Pool)).expect_err(text);

@@ -44,6 +44,8 @@ fn heads() -> impl Strategy<Value = Head> {
         (call.clone(), any::<u64>()).prop_map(|(call, granted)| Head::Window { call, granted }),
         call.clone().prop_map(|call| Head::Cancel { call }),
         (call, executed).prop_map(|(call, executed)| Head::Cancelled { call, executed }),
+        Just(Head::Ping),
+        Just(Head::Pong),
         any::<u32>().prop_map(|number| Head::GoAway { reason: reason(number) }),
     ]
 }
