@@ -8,6 +8,7 @@
 //! * `greed`: peers that want too much and give nothing.
 //! * `servers`: the same from the other side.
 //! * `streams`: streams, from either side.
+//! * `tls`: handshakes of TLS that nobody finishes.
 //!
 //! After each of them the server still answers a good client, and its log says what was wrong.
 
@@ -20,6 +21,7 @@ mod greed;
 mod handshake;
 mod servers;
 mod streams;
+mod tls;
 
 /// Makes each test run over TCP and over Unix sockets.
 macro_rules! over_sockets {
