@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::client::CredentialsProvider;
 use crate::compression::{Compression, Encodings};
-
+pub use crate::proto::balance::Balance;
+pub use crate::proto::outlier::OutlierLimits;
 pub use crate::proto::paths::PathPolicy;
 
 /// What one side accepts from its peer. Announced in HELLO, so that the sender can refuse first.
@@ -97,6 +98,12 @@ pub struct ClientConfig {
     pub allow_plaintext_credentials: bool,
     /// Whether and when a silent server is asked whether it is there.
     pub keep_alive: Option<KeepAlive>,
+    /// How a channel with several endpoints spreads its calls over them. One after the other.
+    pub balance: Balance,
+    /// Which of its endpoints it leaves alone.
+    pub outliers: OutlierLimits,
+    /// Connections to each endpoint, 1 to 16. 1; several share the work of bulk transfers, and have a driver each.
+    pub connections_per_endpoint: usize,
     /// Whether requests are compressed that do not say it themselves. No.
     pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -115,6 +122,9 @@ impl Default for ClientConfig {
             credentials: None,
             allow_plaintext_credentials: false,
             keep_alive: Some(KeepAlive::default()),
+            balance: Balance::default(),
+            outliers: OutlierLimits::default(),
+            connections_per_endpoint: 1,
             send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }

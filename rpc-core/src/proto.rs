@@ -5,6 +5,7 @@
 //! be woken after its lock is released.
 //!
 //! * [`hello`]: what two HELLOs agree on.
+//! * [`balance`], [`outlier`]: to which of several endpoints a call goes, and which are left alone.
 //! * [`calls`]: the slot table, with ids that are checked by generation.
 //! * [`entrance`]: whether a handler was entered, where something stands before it.
 //! * [`deadlines`]: when to look for expired calls.
@@ -18,6 +19,7 @@
 //! * [`paths`]: when a client tries for a second path.
 //! * [`tickets`]: who is let in as the second path of a connection.
 
+pub mod balance;
 pub mod calls;
 pub mod client;
 pub mod deadlines;
@@ -25,6 +27,7 @@ pub mod entrance;
 pub mod hello;
 pub mod keep_alive;
 pub mod offers;
+pub mod outlier;
 #[cfg(test)]
 mod pair;
 pub mod paths;

@@ -2,13 +2,14 @@
 
 use std::error::Error as StdError;
 use std::future::Future;
+use std::slice;
 use std::time::Duration;
 
 use prost::bytes::Bytes;
 use verbwire_core::client::CredentialsProvider;
 use verbwire_core::compression::{Compression, Encodings};
-use verbwire_core::config::{ClientConfig, KeepAlive, PathPolicy, Random};
-use verbwire_core::{Channel, Error, Target};
+use verbwire_core::config::{Balance, ClientConfig, KeepAlive, OutlierLimits, PathPolicy, Random};
+use verbwire_core::{Channel, Error, ErrorKind, Status, Target};
 
 use crate::transports::{self, Tls};
 
@@ -30,13 +31,20 @@ pub async fn connect(target: &str) -> Result<Channel, Error> {
     Endpoint::new(target)?.connect().await
 }
 
-/// A target to connect to, with settings.
+/// A target to connect to, or several, with settings.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Endpoint {
-    target: Target,
+    to: To,
     config: ClientConfig,
     tls: Tls,
+}
+
+#[derive(Debug, Clone)]
+enum To {
+    One(Target),
+    /// Over which calls are spread.
+    Many(Vec<Target>),
 }
 
 impl Endpoint {
@@ -46,7 +54,39 @@ impl Endpoint {
     ///
     /// `target` is neither `scheme://address` nor `host:port`.
     pub fn new(target: &str) -> Result<Self, Error> {
-        Ok(Self { target: target.parse()?, config: ClientConfig::default(), tls: Tls::default() })
+        Ok(Self::to(To::One(target.parse()?)))
+    }
+
+    /// Several servers of the same services, over which a channel spreads its calls, as [`balance`](Self::balance) says.
+    ///
+    /// Each has connections of its own; one that cannot be reached is passed over, and so is, for a while, one at which calls fail
+    /// one after the other ([`outliers`](Self::outliers)). [`Channel::endpoints`] adds and removes endpoints while calls go on.
+    /// Sessions belong to one server: such a channel refuses calls with slots.
+    ///
+    /// ```no_run
+    /// # async fn connect() -> Result<(), verbwire::Error> {
+    /// use verbwire::Endpoint;
+    /// use verbwire::config::Balance;
+    ///
+    /// let servers = Endpoint::balanced(["10.0.0.1:7000", "10.0.0.2:7000"])?;
+    /// let channel = servers.balance(Balance::LeastLoaded).connect().await?;
+    /// let endpoints = channel.endpoints().expect("it is balanced");
+    /// endpoints.insert(&"10.0.0.3:7000".parse()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// One of `targets` is neither `scheme://address` nor `host:port`.
+    pub fn balanced<T: AsRef<str>>(targets: impl IntoIterator<Item = T>) -> Result<Self, Error> {
+        let targets = targets.into_iter().map(|target| target.as_ref().parse());
+        let targets = targets.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::to(To::Many(targets)))
+    }
+
+    fn to(to: To) -> Self {
+        Self { to, config: ClientConfig::default(), tls: Tls::default() }
     }
 
     /// Whom to trust at a `tls://` target, and the certificate to show there; also at an `auto://` one, whose first path is TLS
@@ -88,6 +128,25 @@ impl Endpoint {
     /// Whether credentials go out where others can read them and show them as their own. No.
     pub fn allow_plaintext_credentials(mut self, allow: bool) -> Self {
         self.config.allow_plaintext_credentials = allow;
+        self
+    }
+
+    /// How calls are spread over several endpoints. One after the other.
+    pub fn balance(mut self, balance: Balance) -> Self {
+        self.config.balance = balance;
+        self
+    }
+
+    /// Which of several endpoints are left alone for a while, because calls fail there: see [`OutlierLimits`].
+    pub fn outliers(mut self, limits: OutlierLimits) -> Self {
+        self.config.outliers = limits;
+        self
+    }
+
+    /// Connections to each endpoint, 1 to 16. 1. Several share the work of bulk transfers: each has a task of its own that receives.
+    /// With more than one, an endpoint is one of [`balanced`](Self::balanced).
+    pub fn connections_per_endpoint(mut self, connections: usize) -> Self {
+        self.config.connections_per_endpoint = connections;
         self
     }
 
@@ -175,7 +234,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// As for [`connect`]: those of the first attempt.
+    /// As for [`connect`]: those of the first attempt; with several endpoints, of each one's.
     ///
     /// # Cancel safety
     ///
@@ -185,8 +244,13 @@ impl Endpoint {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(&self) -> Result<Channel, Error> {
-        let transport = transports::of(&self.target, &self.tls)?;
-        Channel::connect(transport, &self.target, &self.config).await
+        if let Some(targets) = self.several() {
+            let channel = self.balanced_over(targets)?;
+            let connected = channel.connect_now().await;
+            return connected.map(|()| channel).map_err(not_connected);
+        }
+        let target = self.only()?;
+        Channel::connect(transports::of(target, &self.tls)?, target, &self.config).await
     }
 
     /// A channel that connects when its first call comes, which waits for that.
@@ -199,8 +263,11 @@ impl Endpoint {
     ///
     /// Outside of a tokio runtime. The channel lives on that runtime.
     pub fn connect_lazy(&self) -> Result<Channel, Error> {
-        let transport = transports::of(&self.target, &self.tls)?;
-        Ok(Channel::connect_lazy(transport, &self.target, &self.config))
+        if let Some(targets) = self.several() {
+            return self.balanced_over(targets);
+        }
+        let target = self.only()?;
+        Ok(Channel::connect_lazy(transports::of(target, &self.tls)?, target, &self.config))
     }
 
     /// A channel of one connection, which makes no other: when that has ended, its calls fail with `Unavailable` and the cause.
@@ -218,7 +285,41 @@ impl Endpoint {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect_once(&self) -> Result<Channel, Error> {
-        let transport = transports::of(&self.target, &self.tls)?;
-        Channel::connect_once(transport, &self.target, &self.config).await
+        let target = self.only()?;
+        Channel::connect_once(transports::of(target, &self.tls)?, target, &self.config).await
     }
+
+    fn balanced_over(&self, targets: &[Target]) -> Result<Channel, Error> {
+        let tls = self.tls.clone();
+        Channel::balanced(move |target| transports::of(target, &tls), targets, &self.config)
+    }
+
+    /// The targets of a channel that has several connections at a time.
+    fn several(&self) -> Option<&[Target]> {
+        match &self.to {
+            To::Many(targets) => Some(targets),
+            To::One(target) if self.config.connections_per_endpoint > 1 => {
+                Some(slice::from_ref(target))
+            }
+            To::One(_) => None,
+        }
+    }
+
+    fn only(&self) -> Result<&Target, Error> {
+        match &self.to {
+            To::One(target) => Ok(target),
+            To::Many(targets) => {
+                let message = format!(
+                    "one connection cannot be made to {} endpoints: use connect or connect_lazy",
+                    targets.len()
+                );
+                Err(Error::new(ErrorKind::InvalidInput, message))
+            }
+        }
+    }
+}
+
+/// No endpoint could be connected to.
+fn not_connected(status: Status) -> Error {
+    Error::new(ErrorKind::Unreachable, status.message())
 }

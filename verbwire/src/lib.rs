@@ -40,7 +40,7 @@ mod transports;
 pub use endpoint::{Endpoint, connect};
 pub use server::{Builder, Server};
 pub use verbwire_core::backoff;
-pub use verbwire_core::client::{Client, Session, Slot};
+pub use verbwire_core::client::{Client, EndpointChanges, EndpointInfo, Endpoints, Session, Slot};
 pub use verbwire_core::compression;
 pub use verbwire_core::config;
 pub use verbwire_core::error_details;

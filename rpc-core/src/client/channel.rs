@@ -87,6 +87,42 @@ impl Channel {
         Self(Way::Managed(Arc::new(Managed::lazy(transport, target, config))))
     }
 
+    /// A channel to several servers of the same services, over which it spreads its calls: see `Endpoint::balanced` of the facade.
+    /// `transports` gives the transport of a target. Each is connected to when the first call comes.
+    ///
+    /// # Errors
+    ///
+    /// `transports` has none for one of `targets`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn balanced(
+        transports: impl Fn(&Target) -> Result<Arc<dyn Transport>, Error> + Send + Sync + 'static,
+        targets: &[Target],
+        config: &ClientConfig,
+    ) -> Result<Self, Error> {
+        let managed = Managed::balanced(Arc::new(transports), targets, config)?;
+        Ok(Self(Way::Managed(Arc::new(managed))))
+    }
+
+    /// Connects now instead of with the first call, and waits until a call could go out. On a channel that does not connect by itself there
+    /// is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`: nowhere could it connect for now. It goes on trying.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait, not the attempt.
+    pub async fn connect_now(&self) -> Result<(), Status> {
+        match self.innermost() {
+            Way::Managed(managed) => managed.connect_now().await,
+            Way::Link(_) | Way::InProcess(_) | Way::Intercepted(_) => Ok(()),
+        }
+    }
+
     /// A channel of one connection: when that has ended, calls fail with `Unavailable` and the cause.
     ///
     /// # Errors

@@ -122,10 +122,12 @@ impl Driver {
 
     /// After GOAWAY: whoever waits for a slot is refused at once, and without calls the connection ends.
     fn wind_down(&self) {
-        let (is_leaving, is_drained) =
-            self.shared.table.with(|calls| (calls.is_leaving(), calls.is_drained()));
-        if is_leaving {
-            self.shared.refuse_waiting();
+        let (leaving, is_drained) = self
+            .shared
+            .table
+            .with(|calls| (calls.leaving().map(str::to_owned), calls.is_drained()));
+        if let Some(why) = leaving {
+            self.shared.refuse_waiting(why);
         }
         if is_drained {
             let cause = "the server went away and no call needs the connection any more";

@@ -297,6 +297,11 @@ impl Shared {
         &self.free_slots
     }
 
+    /// Calls that are under way.
+    pub(super) fn in_flight(&self) -> usize {
+        self.table.with(|calls| calls.in_flight())
+    }
+
     /// Whether a call of it succeeded.
     pub(super) fn has_served(&self) -> bool {
         self.table.with(|calls| calls.has_served())

@@ -1,8 +1,10 @@
 //! A channel that connects by itself, loses its connections and makes new ones.
 //!
-//! Owns which of its connections a call goes to, and how a call waits for one. [`subchannel`] owns the connections to an address.
+//! Owns which of its connections a call goes to, and how a call waits for one. [`subchannel`] owns the connections to an address,
+//! [`members`] the set of several.
 
 mod keeper;
+mod members;
 mod second;
 mod subchannel;
 
@@ -29,16 +31,25 @@ use crate::sync::{Mutex, lock};
 use crate::transport::pressure::PressureWatch;
 use crate::transport::{Path, Target, Transport};
 
+pub use members::EndpointInfo;
+pub(super) use members::{Member, Members, TransportOf};
 use subchannel::Subchannel;
 
 /// What callers hold. Its connections close when the last channel and the last call are gone.
 pub(super) struct Managed {
-    subchannel: Arc<Subchannel>,
+    to: To,
     /// The numbers of methods, on all connections.
     methods: Arc<Mutex<MethodNumbers>>,
     news: Arc<News>,
     default_timeout: Duration,
     wait_for_ready: bool,
+}
+
+/// Where a channel goes.
+enum To {
+    /// One address, which does not change.
+    One(Arc<Subchannel>),
+    Many(Box<Members>),
 }
 
 /// Tells whoever waits that a subchannel is not what it was.
@@ -47,11 +58,18 @@ pub(super) type News = watch::Sender<()>;
 /// Where a call goes.
 pub(super) enum Picked {
     /// Over this connection.
-    Link(Arc<Link>),
+    Link(Found),
     /// Nowhere yet: it is being connected. Says how many attempts have failed so far.
     Wait(u64),
     /// Nowhere, for this reason.
     Failed(Reason),
+}
+
+/// A connection for a call.
+pub(super) struct Found {
+    pub(super) link: Arc<Link>,
+    /// Whose it is, where the channel has several endpoints.
+    pub(super) member: Option<Arc<Member>>,
 }
 
 /// Why there is no connection.
@@ -70,8 +88,8 @@ impl Managed {
         target: &Target,
         config: &ClientConfig,
     ) -> Result<Self, Error> {
-        let managed = Self::lazy(transport, target, config);
-        managed.subchannel.connect_first().await?;
+        let (managed, subchannel) = Self::with_one(transport, target, config);
+        subchannel.connect_first().await?;
         Ok(managed)
     }
 
@@ -81,17 +99,61 @@ impl Managed {
         target: &Target,
         config: &ClientConfig,
     ) -> Self {
-        let methods = MethodNumbers::new(config.limits.max_interned_methods);
-        let methods = Arc::new(Mutex::new(methods));
-        let news = Arc::new(News::new(()));
+        Self::with_one(transport, target, config).0
+    }
+
+    fn with_one(
+        transport: Arc<dyn Transport>,
+        target: &Target,
+        config: &ClientConfig,
+    ) -> (Self, Arc<Subchannel>) {
+        let (methods, news) = shared(config);
         let connector = Connector::new(transport, target, config, Arc::clone(&methods));
-        Self {
-            subchannel: Subchannel::new(connector, Arc::clone(&news)),
-            methods,
-            news,
-            default_timeout: config.default_timeout,
-            wait_for_ready: config.wait_for_ready,
+        let subchannel = Subchannel::new(connector, Arc::clone(&news));
+        (Self::new(To::One(Arc::clone(&subchannel)), methods, news, config), subchannel)
+    }
+
+    /// Connects to each of `targets` when a call needs it, and spreads calls over them.
+    pub(super) fn balanced(
+        transports: TransportOf,
+        targets: &[Target],
+        config: &ClientConfig,
+    ) -> Result<Self, Error> {
+        let (methods, news) = shared(config);
+        let (numbers, told) = (Arc::clone(&methods), Arc::clone(&news));
+        let members = Members::new(transports, targets, config, numbers, told)?;
+        Ok(Self::new(To::Many(Box::new(members)), methods, news, config))
+    }
+
+    fn new(
+        to: To,
+        methods: Arc<Mutex<MethodNumbers>>,
+        news: Arc<News>,
+        config: &ClientConfig,
+    ) -> Self {
+        let (default_timeout, wait_for_ready) = (config.default_timeout, config.wait_for_ready);
+        Self { to, methods, news, default_timeout, wait_for_ready }
+    }
+
+    /// The endpoints of a channel that has several.
+    pub(super) fn members(&self) -> Option<&Members> {
+        match &self.to {
+            To::One(_) => None,
+            To::Many(members) => Some(members),
         }
+    }
+
+    /// Whether all calls go to one server, which knows the slots of its sessions.
+    pub(super) fn is_to_one_server(&self) -> bool {
+        self.members().is_none_or(Members::are_at_one_server)
+    }
+
+    /// Connects now, and waits until a call could go out.
+    pub(super) async fn connect_now(self: &Arc<Self>) -> Result<(), Status> {
+        if let To::Many(members) = &self.to {
+            members.demand();
+        }
+        self.connected(false, None).await.map(drop)
     }
 
     pub(super) fn default_timeout(&self) -> Duration {
@@ -108,24 +170,45 @@ impl Managed {
 
     /// The address that calls go to, as statuses name it.
     pub(super) fn peer(&self) -> String {
-        self.subchannel.peer()
+        match &self.to {
+            To::One(subchannel) => subchannel.peer(),
+            To::Many(members) => members.name(),
+        }
+    }
+
+    /// A connection that is there.
+    fn link(&self) -> Option<Arc<Link>> {
+        match &self.to {
+            To::One(subchannel) => subchannel.link(),
+            To::Many(members) => members.link(),
+        }
     }
 
     pub(super) fn path(&self) -> Option<Path> {
-        self.subchannel.link().map(|link| link.path())
+        self.link().map(|link| link.path())
     }
 
     pub(super) fn paths(&self) -> Option<Paths> {
-        self.subchannel.paths()
+        match &self.to {
+            To::One(subchannel) => subchannel.paths(),
+            To::Many(members) => members.paths(),
+        }
     }
 
     pub(super) fn memory_pressure(&self) -> PressureWatch {
-        let link = self.subchannel.link();
+        let link = self.link();
         link.map_or_else(PressureWatch::none, |link| link.memory_pressure())
     }
 
+    pub(super) fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
     pub(super) fn state(&self) -> ConnectivityState {
-        self.subchannel.state()
+        match &self.to {
+            To::One(subchannel) => subchannel.state(),
+            To::Many(members) => members.state(),
+        }
     }
 
     pub(super) async fn state_changed(&self, last: ConnectivityState) -> ConnectivityState {
@@ -140,22 +223,49 @@ impl Managed {
     }
 
     pub(super) async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
-        if let Some(link) = self.subchannel.link() {
+        if let Some(link) = self.link() {
             return link.alloc(len).await;
         }
+        let transport = match &self.to {
+            To::One(subchannel) => Some(Arc::clone(subchannel.transport())),
+            To::Many(members) => members.transport(),
+        };
         let deadline = deadline_after(Instant::now(), self.default_timeout);
-        let buffer = self.subchannel.transport().alloc(len, deadline).await;
+        let buffer = match transport {
+            Some(transport) => transport.alloc(len, deadline).await,
+            None => Buffer::zeroed(len),
+        };
         buffer.map_err(|error| error.to_status(Executed::No))
     }
 
-    /// A connection for a call: that of `turn`, if it still takes calls.
-    pub(super) fn pick(&self, turn: Option<&Turn>) -> Picked {
-        self.subchannel.pick(turn)
+    /// A connection for a call: that of `turn`, if it still takes calls, and none but one of `only`.
+    pub(super) fn pick(&self, turn: Option<&Turn>, only: Option<&Arc<Member>>) -> Picked {
+        match (&self.to, only) {
+            (To::One(subchannel), _) => subchannel.pick(turn),
+            (To::Many(members), None) => members.pick(turn),
+            (To::Many(_), Some(member)) => match member.subchannel.pick(turn) {
+                Picked::Link(found) => {
+                    Picked::Link(Found { member: Some(Arc::clone(member)), ..found })
+                }
+                none => none,
+            },
+        }
     }
 
     /// A call found that `link` takes no more calls.
-    pub(super) fn leave(&self, link: &Arc<Link>) {
-        self.subchannel.leave(link);
+    pub(super) fn leave(&self, link: &Arc<Link>, member: Option<&Member>) {
+        match (&self.to, member) {
+            (To::One(subchannel), _) => subchannel.leave(link),
+            (To::Many(_), Some(member)) => member.subchannel.leave(link),
+            (To::Many(_), None) => {}
+        }
+    }
+
+    /// A call that went to `member` has ended.
+    pub(super) fn handle_end(&self, member: &Member, failure: Option<&Status>) {
+        if let To::Many(members) = &self.to {
+            members.handle_end(member, failure);
+        }
     }
 
     /// Waits for a connection, at most until `deadline`. Fails with the first attempt that does, unless the call says that it
@@ -164,20 +274,29 @@ impl Managed {
         self: Arc<Self>,
         deadline: Instant,
         wait_for_ready: Option<bool>,
-    ) -> Result<Arc<Link>, Status> {
+        only: Option<Arc<Member>>,
+    ) -> Result<Found, Status> {
         let wait_for_ready = wait_for_ready.unwrap_or(self.wait_for_ready);
-        match timeout_at(deadline, self.connected(wait_for_ready)).await {
+        match timeout_at(deadline, self.connected(wait_for_ready, only.as_ref())).await {
             Ok(connected) => connected,
-            Err(_elapsed) => Err(self.subchannel.waited_too_long()),
+            Err(_elapsed) => Err(match (&self.to, only) {
+                (To::One(subchannel), _) => subchannel.waited_too_long(),
+                (To::Many(_), Some(member)) => member.subchannel.waited_too_long(),
+                (To::Many(members), None) => members.waited_too_long(),
+            }),
         }
     }
 
-    async fn connected(&self, wait_for_ready: bool) -> Result<Arc<Link>, Status> {
+    async fn connected(
+        &self,
+        wait_for_ready: bool,
+        only: Option<&Arc<Member>>,
+    ) -> Result<Found, Status> {
         let mut news = self.news.subscribe();
         let mut failed_before = None;
         loop {
-            match self.pick(None) {
-                Picked::Link(link) => return Ok(link),
+            match self.pick(None, only) {
+                Picked::Link(found) => return Ok(found),
                 Picked::Failed(Reason::Shutdown(status)) => return Err(status),
                 Picked::Failed(Reason::Failing(status)) if !wait_for_ready => return Err(status),
                 Picked::Failed(Reason::Failing(_)) => {}
@@ -185,7 +304,7 @@ impl Managed {
                 Picked::Wait(failed)
                     if !wait_for_ready && failed > *failed_before.get_or_insert(failed) =>
                 {
-                    return Err(self.subchannel.failing());
+                    return Err(self.failing(only));
                 }
                 Picked::Wait(_) => {}
             }
@@ -197,14 +316,14 @@ impl Managed {
     pub(super) async fn turn(self: Arc<Self>) -> Turn {
         let mut news = self.news.subscribe();
         loop {
-            match self.pick(None) {
-                Picked::Link(link) => {
+            match self.pick(None, None) {
+                Picked::Link(Found { link, member }) => {
                     let turn = Turn::on(Arc::clone(link.shared())).await;
                     if !turn.is_free() {
                         return turn;
                     }
                     // It takes no more calls.
-                    self.leave(&link);
+                    self.leave(&link, member.as_deref());
                 }
                 Picked::Failed(_) => return Turn::free(),
                 Picked::Wait(_) => changed(&mut news).await,
@@ -212,10 +331,25 @@ impl Managed {
         }
     }
 
+    /// Why a call that waited for a connection fails.
+    fn failing(&self, only: Option<&Arc<Member>>) -> Status {
+        match (&self.to, only) {
+            (To::One(subchannel), _) => subchannel.failing(),
+            (To::Many(_), Some(member)) => member.subchannel.failing(),
+            (To::Many(members), None) => members.failing(),
+        }
+    }
+
     /// Whether a call that says nothing of it waits.
     pub(super) fn waits_for_ready(&self, said: Option<bool>) -> bool {
         said.unwrap_or(self.wait_for_ready)
     }
+}
+
+/// What the connections of a channel share.
+fn shared(config: &ClientConfig) -> (Arc<Mutex<MethodNumbers>>, Arc<News>) {
+    let methods = MethodNumbers::new(config.limits.max_interned_methods);
+    (Arc::new(Mutex::new(methods)), Arc::new(News::new(())))
 }
 
 async fn changed(news: &mut watch::Receiver<()>) {

@@ -13,7 +13,7 @@ use super::intercepted::{InterceptedReply, InterceptedStreaming};
 use super::remote::{RemoteCall, RemoteReply};
 use super::replies::{Replies, ReplyWay};
 use super::sending::Method;
-use super::stub::{check_path, not_offered, refuse_slot, remote, sent_as};
+use super::stub::{check_path, check_server, not_offered, refuse_slot, remote, sent_as};
 use crate::interceptor::Payload;
 use crate::message::{MethodId, ReplyForm};
 use crate::request::{Request, Response};
@@ -102,6 +102,7 @@ fn over(
         if let StreamInput::Stream(_) = input {
             refuse_slot(&options, "a stream of requests")?;
         }
+        check_server(channel, &options)?;
         check_path(&path)?;
         let (body, mut streams) = sent_as(input, ReplyForm::Either);
         let number = match &channel.0 {

@@ -10,13 +10,13 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
 use super::link::{Link, NotStarted};
-use super::managed::{Managed, Picked, Reason};
+use super::managed::{Found, Managed, Member, Picked, Reason};
 use super::replies::RemoteReplies;
 use super::sending::Sending;
 use crate::buf::Body;
 use crate::message::CallId;
 use crate::proto::client::{Outcome, ReplyBegun};
-use crate::proto::resend::{Attempts, Connection, Repeatable};
+use crate::proto::resend::{Attempts, Connection, Repeatable, Resend};
 use crate::request::Response;
 use crate::status::{Executed, Status};
 use crate::transport::BoxFuture;
@@ -27,6 +27,8 @@ pub(super) struct RemoteCall {
     managed: Option<Arc<Managed>>,
     /// The connection of the attempt that is made.
     link: Option<Arc<Link>>,
+    /// Whose it is, where the channel has several endpoints.
+    member: Option<Arc<Member>>,
     /// `None` once there is nothing more to send.
     sending: Option<Sending>,
     stage: Stage,
@@ -37,7 +39,7 @@ enum Stage {
     /// Not begun, or to be begun again.
     Unsent,
     /// Waits for a connection.
-    Connecting(BoxFuture<'static, Result<Arc<Link>, Status>>),
+    Connecting(BoxFuture<'static, Result<Found, Status>>),
     /// Waits for its turn on the connection; the future owns the request.
     Queued(BoxFuture<'static, Result<CallId, Status>>),
     /// The REQUEST is with the transport.
@@ -71,7 +73,8 @@ impl RemoteCall {
 
     fn new(managed: Option<Arc<Managed>>, link: Option<Arc<Link>>, sending: Sending) -> Self {
         let (stage, attempts) = (Stage::Unsent, Attempts::default());
-        Self { managed, link, sending: Some(sending), stage, attempts }
+        let sending = Some(sending);
+        Self { managed, link, member: None, sending, stage, attempts }
     }
 
     /// The address that the call goes to.
@@ -140,6 +143,7 @@ impl RemoteCall {
             let ended = match ready!(self.poll_begun(cx)) {
                 Ok(call) => match ready!(poll(link(&self.link), call, cx)) {
                     Ok(reply) => {
+                        self.report(None);
                         self.stage = Stage::Over;
                         self.sending = None;
                         return Poll::Ready(Ok((call, reply)));
@@ -160,6 +164,7 @@ impl RemoteCall {
         let Some(managed) = &self.managed else { return Err(status) };
         let Some(failed) = &self.link else { return Err(self.attempts.handle_none(status)) };
         let status = status.with_peer(failed.path().peer);
+        self.report(Some(&status));
         let connection = match failed.shared().is_open() {
             true => Connection::Stays,
             false => Connection::Leaves,
@@ -170,12 +175,21 @@ impl RemoteCall {
             (_, Some(sending)) if is_over(sending) => Repeatable::Never,
             (_, Some(sending)) => sending.repeatable(),
         };
-        // One address has one subchannel, so that any connection is to the same.
-        self.attempts.handle_end(status, connection, repeatable)?;
-        managed.leave(failed);
+        let again = self.attempts.handle_end(status, connection, repeatable)?;
+        if let (Resend::SameAddress, Some(sending)) = (again, &mut self.sending) {
+            sending.stay();
+        }
+        managed.leave(failed, self.member.as_deref());
         self.link = None;
         self.stage = Stage::Unsent;
         Ok(())
+    }
+
+    /// The attempt has ended, with a failure or without.
+    fn report(&self, failure: Option<&Status>) {
+        if let (Some(managed), Some(member)) = (&self.managed, &self.member) {
+            managed.handle_end(member, failure);
+        }
     }
 
     /// Ready when the REQUEST is with the transport.
@@ -185,7 +199,8 @@ impl RemoteCall {
                 Stage::Begun(call, _) => return Poll::Ready(Ok(*call)),
                 Stage::Queued(waiting) => ready!(waiting.as_mut().poll(cx)),
                 Stage::Connecting(waiting) => {
-                    self.link = Some(ready!(waiting.as_mut().poll(cx))?);
+                    let Found { link, member } = ready!(waiting.as_mut().poll(cx))?;
+                    (self.link, self.member) = (Some(link), member);
                     self.stage = Stage::Unsent;
                     continue;
                 }
@@ -218,14 +233,18 @@ impl RemoteCall {
             _ => unreachable!("only such a call loses its connection, and only to be sent"),
         };
         let waits = sending.wait_for_ready();
-        match managed.pick(sending.turn()) {
-            Picked::Link(link) => self.link = Some(link),
+        let only = self.member.as_ref().filter(|_| sending.stays());
+        match managed.pick(sending.turn(), only) {
+            Picked::Link(Found { link, member }) => {
+                (self.link, self.member) = (Some(link), member);
+            }
             Picked::Failed(Reason::Shutdown(status)) => return Err(status),
             Picked::Failed(Reason::Failing(status)) if !managed.waits_for_ready(waits) => {
                 return Err(status);
             }
             Picked::Wait(_) | Picked::Failed(Reason::Failing(_)) => {
-                let waiting = Arc::clone(managed).wait(sending.deadline(), waits);
+                let only = only.map(Arc::clone);
+                let waiting = Arc::clone(managed).wait(sending.deadline(), waits, only);
                 self.stage = Stage::Connecting(Box::pin(waiting));
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! Owns what does not depend on a connection. What does, compression and the limits of the peer, is settled for each attempt.
 
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,8 +44,10 @@ pub(super) struct Sending {
     streams: Option<Box<NewStreams>>,
     slot: Option<Box<SlotUse>>,
     /// Taken before. Of the first attempt only.
-    turn: Option<Turn>,
+    turn: Turn,
     wait_for_ready: Option<bool>,
+    /// Whether it has to go where the last attempt went.
+    stays: bool,
 }
 
 /// The streams of a request that has not been handed to the transport.
@@ -80,8 +83,9 @@ impl Sending {
             expected_reply: request.expected_reply(),
             streams,
             slot: request.slot().map(Box::new),
-            turn: request.take_turn(),
+            turn: request.take_turn().unwrap_or_else(Turn::free),
             wait_for_ready: request.wait_for_ready(),
+            stays: false,
         }
     }
 
@@ -94,7 +98,16 @@ impl Sending {
     }
 
     pub(super) fn turn(&self) -> Option<&Turn> {
-        self.turn.as_ref()
+        Some(&self.turn).filter(|turn| !turn.is_free())
+    }
+
+    /// The next attempt has to go where the last one went.
+    pub(super) fn stay(&mut self) {
+        self.stays = true;
+    }
+
+    pub(super) fn stays(&self) -> bool {
+        self.stays
     }
 
     /// The same, for an attempt that may not be the last.
@@ -108,8 +121,9 @@ impl Sending {
             expected_reply: self.expected_reply,
             streams: self.streams.clone(),
             slot: self.slot.clone(),
-            turn: self.turn.take(),
+            turn: mem::replace(&mut self.turn, Turn::free()),
             wait_for_ready: self.wait_for_ready,
+            stays: self.stays,
         }
     }
 
@@ -134,7 +148,7 @@ impl Sending {
             expected_reply: self.expected_reply,
             streams,
             slot: self.slot,
-            turn: self.turn,
+            turn: Some(self.turn),
         })
     }
 

@@ -114,6 +114,7 @@ impl Client {
     ) -> Result<RemoteCall, Status> {
         let descriptor = &self.service.methods[method];
         let number = self.numbers.method(method);
+        check_server(&self.channel, request)?;
         check_path(descriptor.path).map_err(|status| status.with_peer(self.channel.peer()))?;
         if let (None, Some(bytes)) = (request.expected_reply(), descriptor.expected_reply_size) {
             request.expect_reply(bytes);
@@ -194,6 +195,16 @@ pub(super) fn refuse_slot<T>(request: &Request<T>, what: &str) -> Result<(), Sta
     }
     let message = format!("a slot means nothing to {what}; make the call without one");
     Err(Status::invalid_argument(message).with_executed(Executed::No))
+}
+
+/// Refuses a slot where nobody knows which server the call goes to.
+pub(super) fn check_server<T>(channel: &Channel, request: &Request<T>) -> Result<(), Status> {
+    match &channel.0 {
+        Way::Managed(managed) if request.slot().is_some() && !managed.is_to_one_server() => {
+            refuse_slot(request, "a channel to several servers, since one knows its session")
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn check_path(path: &str) -> Result<(), Status> {

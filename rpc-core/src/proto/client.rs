@@ -264,6 +264,11 @@ impl ClientCalls {
         self.served
     }
 
+    /// Calls that have begun and have not been taken.
+    pub fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Whether somebody waits for this call.
     pub fn is_waiting(&mut self, call: CallId) -> bool {
         matches!(self.calls.find(call), Some(Caller { state: State::Waiting { .. }, .. }))

@@ -49,6 +49,8 @@ pub struct Reconnect {
     connected_at: Option<Instant>,
     next_attempt: Option<Instant>,
     failures: u64,
+    /// Whether it was `TransientFailure` since it was last connected.
+    has_failed: bool,
 }
 
 /// Whether a call succeeded on a connection.
@@ -64,7 +66,14 @@ impl Reconnect {
     /// Nothing has been tried yet.
     pub fn new(backoff: Backoff) -> Self {
         let state = ConnectivityState::Idle;
-        Self { state, backoff, connected_at: None, next_attempt: None, failures: 0 }
+        Self {
+            state,
+            backoff,
+            connected_at: None,
+            next_attempt: None,
+            failures: 0,
+            has_failed: false,
+        }
     }
 
     /// What the channel is.
@@ -81,6 +90,11 @@ impl Reconnect {
     /// is seen.
     pub fn failures(&self) -> u64 {
         self.failures
+    }
+
+    /// Whether it became `TransientFailure` since it was last connected: who has another choice waits for it no more.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// The first attempt is to be made; nothing where that has been said before.
@@ -104,6 +118,7 @@ impl Reconnect {
         if self.state != ConnectivityState::Shutdown {
             self.state = ConnectivityState::Ready;
             self.connected_at = Some(now);
+            self.has_failed = false;
             self.next_attempt = None;
         }
     }
@@ -117,6 +132,7 @@ impl Reconnect {
         self.state = ConnectivityState::TransientFailure;
         self.next_attempt = now.checked_add(delay);
         self.failures += 1;
+        self.has_failed = true;
     }
 
     /// The connection takes no more calls. The next attempt is due at once if it was good for something.

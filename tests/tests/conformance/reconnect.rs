@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::time::{Instant, timeout};
 use verbwire::interceptor::{Interceptor, Next, Outcome, Payload};
-use verbwire::{Channel, Code, ConnectivityState, Executed, Origin, Request, Sessions, Status};
+use verbwire::{
+    Channel, Code, ConnectivityState, Endpoint, Executed, Origin, Request, Sessions, Status,
+};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::doomed::{Doomed, Part};
@@ -35,6 +37,9 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_channel_of_one_connection_stays_dead).over_a_connection(),
     case!(a_turn_of_a_lost_connection_is_worth_nothing).over_a_connection(),
     case!(a_cancelled_call_that_waits_for_a_connection_was_not_executed).over_a_connection(),
+    case!(a_balanced_channel_goes_on_without_a_server_that_was_killed)
+        .over_a_connection()
+        .in_real_time(),
 ];
 
 fn patient<T>(message: T) -> Request<T> {
@@ -387,4 +392,34 @@ async fn a_cancelled_call_that_waits_for_a_connection_was_not_executed(fixture: 
     cancel.cancel();
     let status = call.await.expect("no panic").expect_err("cancelled");
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::No), "{status}");
+}
+
+async fn a_balanced_channel_goes_on_without_a_server_that_was_killed(fixture: Fixture) {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(Doomed::start(&fixture, Part::Server, &fixture.target()).await);
+    }
+    let targets: Vec<_> = servers.iter().map(|server| server.target().to_owned()).collect();
+    let channel =
+        Endpoint::balanced(&targets).expect("targets").connect().await.expect("they listen");
+    let endpoints = channel.endpoints().expect("it has several");
+    assert_eq!(endpoints.list().len(), 3);
+    let client = ConformanceClient::new(channel);
+    let echo = async |round: u8| {
+        // The method is idempotent, so that no call is lost with a server.
+        let reply = client.echo(patient(Blob { payload: vec![round; 9].into() })).await;
+        assert_eq!(reply.expect("echo").get_ref().payload, vec![round; 9]);
+    };
+    for round in 0..30 {
+        if round == 10 || round == 20 {
+            servers.pop().expect("there are three").kill().await;
+        }
+        echo(round).await;
+    }
+    let moved = Doomed::start(&fixture, Part::Server, &fixture.target()).await;
+    let target = moved.target().parse().expect("a target");
+    endpoints.replace(&[target]).expect("this build has the transport");
+    servers.pop().expect("there is one").kill().await;
+    echo(99).await;
+    moved.kill().await;
 }

@@ -5,15 +5,15 @@ use std::task::Waker;
 use tokio::sync::watch;
 
 use super::Shared;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::proto::reconnect::ConnectivityState;
 
 /// Whether a connection takes calls.
 #[derive(Debug, Clone)]
 pub(in crate::client) enum Life {
     Open,
-    /// It takes no more; those that it has go on.
-    Leaving,
+    /// It takes no more, for this reason; those that it has go on.
+    Leaving(Error),
     Ended(Error),
 }
 
@@ -29,7 +29,7 @@ impl Shared {
     pub(in crate::client) fn state(&self) -> ConnectivityState {
         match *self.life.borrow() {
             Life::Open => ConnectivityState::Ready,
-            Life::Leaving | Life::Ended(_) => ConnectivityState::Shutdown,
+            Life::Leaving(_) | Life::Ended(_) => ConnectivityState::Shutdown,
         }
     }
 
@@ -49,15 +49,15 @@ impl Shared {
     }
 
     /// No call begins any more: who waits for a slot wakes, and learns from `begin` why.
-    pub(in crate::client) fn refuse_waiting(&self) {
+    pub(in crate::client) fn refuse_waiting(&self, why: String) {
         self.free_slots.close();
-        self.live_on_as(Life::Leaving);
+        self.live_on_as(Life::Leaving(Error::new(ErrorKind::Closed, why)));
     }
 
     fn live_on_as(&self, next: Life) {
         self.life.send_if_modified(|life| {
             let is_news =
-                matches!((&*life, &next), (Life::Open, _) | (Life::Leaving, Life::Ended(_)));
+                matches!((&*life, &next), (Life::Open, _) | (Life::Leaving(_), Life::Ended(_)));
             if is_news {
                 *life = next;
             }
@@ -83,13 +83,13 @@ impl Leaving {
         }
     }
 
-    /// Why the connection has ended; `None` if it only takes no more calls.
+    /// Why the connection takes no more calls; `None` if it was dropped.
     pub(in crate::client) async fn wait(mut self) -> Option<Error> {
         // Nobody is left to change it where the connection has been dropped.
         let life = self.0.wait_for(|life| !matches!(life, Life::Open)).await;
         match life.as_deref() {
-            Ok(Life::Ended(cause)) => Some(cause.clone()),
-            _ => None,
+            Ok(Life::Leaving(cause) | Life::Ended(cause)) => Some(cause.clone()),
+            Ok(Life::Open) | Err(_) => None,
         }
     }
 }

@@ -16,7 +16,7 @@ use super::super::link::{Leaving, Link};
 use super::super::turn::Turn;
 use super::keeper::keep;
 use super::second::Upgrade;
-use super::{News, Picked, Reason};
+use super::{Found, News, Picked, Reason};
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
 use crate::paths::Paths;
@@ -165,9 +165,9 @@ impl Subchannel {
     }
 
     pub(super) fn pick(self: &Arc<Self>, turn: Option<&Turn>) -> Picked {
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         if let Some(link) = state.links.as_ref().and_then(|links| links.open(turn)) {
-            return Picked::Link(Arc::clone(link));
+            return Picked::Link(Found { link: Arc::clone(link), member: None });
         }
         match state.rules.state() {
             ConnectivityState::TransientFailure => {
@@ -181,14 +181,35 @@ impl Subchannel {
                 Picked::Wait(state.rules.failures())
             }
             ConnectivityState::Idle => {
-                state.rules.handle_demand(Instant::now());
                 let failures = state.rules.failures();
                 drop(state);
-                self.tell();
-                self.spawn_keeper(None);
+                self.demand();
                 Picked::Wait(failures)
             }
         }
+    }
+
+    /// The first connection is to be made, unless that was said before.
+    pub(super) fn demand(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        if state.rules.state() != ConnectivityState::Idle {
+            return;
+        }
+        state.rules.handle_demand(Instant::now());
+        drop(state);
+        self.tell();
+        self.spawn_keeper(None);
+    }
+
+    /// Whether there is no connection, and nothing has failed that keeps one from being there soon.
+    pub(super) fn is_promising(&self) -> bool {
+        let state = lock(&self.state);
+        let is_open = state.links.as_ref().is_some_and(|links| links.open(None).is_some());
+        let is_over = matches!(
+            state.rules.state(),
+            ConnectivityState::TransientFailure | ConnectivityState::Shutdown
+        );
+        !is_open && !is_over && !state.rules.has_failed()
     }
 
     /// When the next attempt is due; `None` where there is to be none.
@@ -233,7 +254,7 @@ impl Subchannel {
         self.tell();
     }
 
-    /// The primary connection takes no more calls, with the cause if it has ended.
+    /// The primary connection takes no more calls, for this reason.
     pub(super) fn handle_left(&self, cause: Option<Error>) {
         let mut state = lock(&self.state);
         state.cause = cause.or_else(|| state.cause.take());
@@ -336,7 +357,7 @@ impl Subchannel {
     }
 }
 
-fn unavailable(words: String) -> Status {
+pub(super) fn unavailable(words: String) -> Status {
     Status::new(Code::Unavailable, words).with_executed(Executed::No).with_origin(Origin::Transport)
 }
 

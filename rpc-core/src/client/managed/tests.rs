@@ -278,19 +278,28 @@ fn managed(channel: &Channel) -> &Managed {
     }
 }
 
+impl Managed {
+    fn one(&self) -> &Arc<Subchannel> {
+        match &self.to {
+            To::One(subchannel) => subchannel,
+            To::Many(_) => unreachable!("it has one address"),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_go_over_the_preferred_connection_while_it_lives_and_then_over_the_primary() {
     let (flaky, name) = (Flaky::failing(0), "managed-preferred");
     let _server = serve(name, 100).await;
     let channel = connected(&flaky, name).await;
-    let subchannel = &managed(&channel).subchannel;
+    let subchannel = managed(&channel).one();
     let primary = subchannel.link().expect("connected");
     let methods = Arc::clone(&managed(&channel).methods);
     let second = Connector::new(Arc::new(MemTransport), subchannel.target(), &config(), methods);
     let preferred = second.connect().await.expect("it listens");
     subchannel.prefer(&primary, Arc::clone(&preferred));
-    let picked = |turn: Option<&Turn>| match managed(&channel).pick(turn) {
-        Picked::Link(link) => link,
+    let picked = |turn: Option<&Turn>| match managed(&channel).pick(turn, None) {
+        Picked::Link(found) => found.link,
         _ => unreachable!("there is a connection"),
     };
     assert!(Arc::ptr_eq(&picked(None), &preferred));
@@ -349,7 +358,7 @@ async fn a_call_with_a_slot_that_was_cut_off_has_the_answer_of_its_first_attempt
     let call = tokio::spawn(client(&channel, &ONE).unary::<_, Bytes>(0, request));
     sleep(SECOND).await;
     assert_eq!(entered.load(Ordering::SeqCst), 1, "it runs");
-    let link = managed(&channel).subchannel.link().expect("connected");
+    let link = managed(&channel).one().link().expect("connected");
     link.shared().connection.close(Error::new(ErrorKind::Lost, "as told"));
     sleep(SECOND).await;
     gate.add_permits(2);

@@ -92,14 +92,17 @@ impl ClientCalls {
         wakers
     }
 
-    /// Whether the peer asked for the end of the connection.
-    pub fn is_leaving(&self) -> bool {
-        matches!(self.ended, Some(End::GoAway { .. }))
+    /// Why the peer asked for the end of the connection, if it did.
+    pub fn leaving(&self) -> Option<&str> {
+        match &self.ended {
+            Some(End::GoAway { why, .. }) => Some(why),
+            Some(End::Closed(_)) | None => None,
+        }
     }
 
     /// Whether the peer asked for the end of the connection and no call needs it any more.
     pub fn is_drained(&mut self) -> bool {
-        self.is_leaving()
+        self.leaving().is_some()
             && self.calls.iter_mut().all(|(_, caller)| matches!(caller.state, State::Done(_)))
     }
 
