@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! On the client, [`Watcher`] watches one service through lost connections; [`pb::health_client::HealthClient`] is the generated
+//! On the client, [`follow`] keeps the calls of a balanced channel away from servers that do not serve; [`Watcher`] watches one service through lost connections; [`pb::health_client::HealthClient`] is the generated
 //! client, for a single `check`:
 //!
 //! ```no_run
@@ -34,10 +34,12 @@
 
 #![forbid(unsafe_code)]
 
+mod balancing;
 mod reporter;
 mod service;
 mod watcher;
 
+pub use balancing::follow;
 pub use reporter::{HealthReporter, ServingStatus, health_reporter};
 pub use service::HealthService;
 pub use watcher::{State, Watcher};

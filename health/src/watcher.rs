@@ -150,7 +150,7 @@ impl Watcher {
         poll_fn(|cx| self.poll_state(cx)).await
     }
 
-    fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Result<State, Status>> {
+    pub(crate) fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Result<State, Status>> {
         loop {
             let why = match &mut self.stage {
                 Stage::Begin => {

@@ -1,5 +1,6 @@
 //! The health service and its watcher, over `mem://`.
 
+mod balancing;
 mod service;
 mod snapshots;
 mod watcher;

@@ -1,7 +1,7 @@
 //! The endpoints of a channel that has several, for those who change them.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 
@@ -73,27 +73,31 @@ impl Endpoints {
         self.members().set_serving(target, serves);
     }
 
-    /// What tells of changes: of the set, of connections, of what was said of servers.
+    /// What tells of changes: of the set, of connections, of what was said of servers. It does not keep the channel.
     pub fn changes(&self) -> EndpointChanges {
-        EndpointChanges { _endpoints: self.clone(), news: self.0.news() }
+        EndpointChanges { endpoints: Arc::downgrade(&self.0), news: self.0.news() }
     }
 }
 
 /// Tells when something about endpoints has changed.
 pub struct EndpointChanges {
-    /// Whose news there are no more of when it is gone.
-    _endpoints: Endpoints,
+    endpoints: Weak<Managed>,
     news: watch::Receiver<()>,
 }
 
 impl EndpointChanges {
-    /// Waits for the next change since this was made, or last returned.
+    /// The endpoints; `None` once the channel is gone.
+    pub fn endpoints(&self) -> Option<Endpoints> {
+        self.endpoints.upgrade().map(Endpoints)
+    }
+
+    /// Waits for the next change since this was made, or last returned; `false` once the channel is gone.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn next(&mut self) {
-        self.news.changed().await.expect("the endpoints have its sender");
+    pub async fn next(&mut self) -> bool {
+        self.news.changed().await.is_ok()
     }
 }
 

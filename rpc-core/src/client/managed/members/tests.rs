@@ -128,7 +128,7 @@ async fn ready(endpoints: &Endpoints, count: usize) {
     let are_ready = async {
         let is_ready = |one: &EndpointInfo| one.state == ConnectivityState::Ready;
         while endpoints.list().iter().filter(|one| is_ready(one)).count() != count {
-            changes.next().await;
+            assert!(changes.next().await, "the channel lives");
         }
     };
     timeout(100 * SECOND, are_ready).await.expect("so many come to be ready");
