@@ -26,6 +26,7 @@ mod methods;
 mod open_call;
 mod remote;
 mod replies;
+mod retrying;
 mod sending;
 mod session;
 mod streaming_call;

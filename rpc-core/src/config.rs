@@ -10,6 +10,7 @@ use crate::compression::{Compression, Encodings};
 pub use crate::proto::balance::Balance;
 pub use crate::proto::outlier::OutlierLimits;
 pub use crate::proto::paths::PathPolicy;
+pub use crate::proto::retry::RetryPolicy;
 
 /// What one side accepts from its peer. Announced in HELLO, so that the sender can refuse first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +99,8 @@ pub struct ClientConfig {
     pub allow_plaintext_credentials: bool,
     /// Whether and when a silent server is asked whether it is there.
     pub keep_alive: Option<KeepAlive>,
+    /// Which failed calls are made again that do not say it themselves. None.
+    pub retry: Option<RetryPolicy>,
     /// How a channel with several endpoints spreads its calls over them. One after the other.
     pub balance: Balance,
     /// Which of its endpoints it leaves alone.
@@ -122,6 +125,7 @@ impl Default for ClientConfig {
             credentials: None,
             allow_plaintext_credentials: false,
             keep_alive: Some(KeepAlive::default()),
+            retry: None,
             balance: Balance::default(),
             outliers: OutlierLimits::default(),
             connections_per_endpoint: 1,

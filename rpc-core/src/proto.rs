@@ -14,6 +14,7 @@
 //! * [`server`]: the callee's side.
 //! * [`reconnect`]: when a channel connects, and what it is meanwhile.
 //! * [`resend`]: which calls a channel makes again by itself.
+//! * [`retry`]: which failed calls are made again because their callers ask for it.
 //! * [`sessions`]: calls that run once, however often they are repeated.
 //! * [`offers`]: where second paths begin.
 //! * [`paths`]: when a client tries for a second path.
@@ -33,6 +34,7 @@ mod pair;
 pub mod paths;
 pub mod reconnect;
 pub mod resend;
+pub mod retry;
 pub mod server;
 pub mod sessions;
 pub mod stream;

@@ -19,6 +19,7 @@ use crate::message::SlotUse;
 use crate::metadata::{self, MetadataMap};
 use crate::proto::deadlines::{deadline_after, expired_before_execution};
 use crate::proto::entrance::Entrance;
+use crate::proto::retry::RetryPolicy;
 use crate::server::{too_large, too_much_metadata};
 use crate::status::{Executed, Status};
 use crate::transport::pressure::PressureWatch;
@@ -291,6 +292,16 @@ impl<T> Request<T> {
     }
 
     pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        self.extensions.as_mut()?.remove()
+    }
+
+    /// Has the call made again if it fails, as `policy` says, in the place of what the channel does by itself: see [`RetryPolicy`]. Means
+    /// nothing to a service in this process, nor to a channel of one connection. An interceptor's copies do not have it.
+    pub fn set_retry(&mut self, policy: RetryPolicy) {
+        self.extensions_mut().insert(Arc::new(policy));
+    }
+
+    pub(crate) fn take_retry(&mut self) -> Option<Arc<RetryPolicy>> {
         self.extensions.as_mut()?.remove()
     }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use prost::bytes::Bytes;
 use verbwire_core::client::CredentialsProvider;
 use verbwire_core::compression::{Compression, Encodings};
-use verbwire_core::config::{Balance, ClientConfig, KeepAlive, OutlierLimits, PathPolicy, Random};
+use verbwire_core::config::{
+    Balance, ClientConfig, KeepAlive, OutlierLimits, PathPolicy, Random, RetryPolicy,
+};
 use verbwire_core::{Channel, Error, ErrorKind, Status, Target};
 
 use crate::transports::{self, Tls};
@@ -128,6 +130,14 @@ impl Endpoint {
     /// Whether credentials go out where others can read them and show them as their own. No.
     pub fn allow_plaintext_credentials(mut self, allow: bool) -> Self {
         self.config.allow_plaintext_credentials = allow;
+        self
+    }
+
+    /// Has calls that fail made again, those that do not say it themselves: see [`RetryPolicy`]. None are;
+    /// [`Request::set_retry`](crate::Request::set_retry) says it of one call. All retries of a channel share a budget, so that they stop where
+    /// most calls fail.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.config.retry = Some(policy);
         self
     }
 

@@ -19,12 +19,13 @@ use super::link::Link;
 use super::methods::{MethodNumbers, ServiceNumbers};
 use super::turn::Turn;
 use crate::buf::Buffer;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, Random};
 use crate::error::Error;
 use crate::message::MethodId;
 use crate::paths::Paths;
 use crate::proto::deadlines::deadline_after;
 use crate::proto::reconnect::ConnectivityState;
+use crate::proto::retry::{RetryBudget, RetryPolicy};
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
 use crate::sync::{Mutex, lock};
@@ -43,6 +44,9 @@ pub(super) struct Managed {
     news: Arc<News>,
     default_timeout: Duration,
     wait_for_ready: bool,
+    retry: Option<Arc<RetryPolicy>>,
+    retries: Mutex<RetryBudget>,
+    random: Random,
 }
 
 /// Where a channel goes.
@@ -131,8 +135,30 @@ impl Managed {
         news: Arc<News>,
         config: &ClientConfig,
     ) -> Self {
-        let (default_timeout, wait_for_ready) = (config.default_timeout, config.wait_for_ready);
-        Self { to, methods, news, default_timeout, wait_for_ready }
+        Self {
+            to,
+            methods,
+            news,
+            default_timeout: config.default_timeout,
+            wait_for_ready: config.wait_for_ready,
+            retry: config.retry.clone().map(Arc::new),
+            retries: Mutex::new(RetryBudget::default()),
+            random: config.random.clone(),
+        }
+    }
+
+    /// Which calls are made again that do not say it themselves.
+    pub(super) fn retry(&self) -> Option<&Arc<RetryPolicy>> {
+        self.retry.as_ref()
+    }
+
+    /// How many more may be.
+    pub(super) fn with_retries<R>(&self, work: impl FnOnce(&mut RetryBudget) -> R) -> R {
+        work(&mut lock(&self.retries))
+    }
+
+    pub(super) fn random(&self) -> &Random {
+        &self.random
     }
 
     /// The endpoints of a channel that has several.

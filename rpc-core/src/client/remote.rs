@@ -3,20 +3,24 @@
 //! On a channel that connects by itself the call first finds its connection, and may be made again on another one: what it is
 //! made of is kept for that until its reply begins. [`proto::resend`](crate::proto::resend) says when.
 
+use std::future::Future;
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::link::{Link, NotStarted};
 use super::managed::{Found, Managed, Member, Picked, Reason};
 use super::replies::RemoteReplies;
+use super::retrying::History;
 use super::sending::Sending;
 use crate::buf::Body;
 use crate::message::CallId;
 use crate::proto::client::{Outcome, ReplyBegun};
-use crate::proto::resend::{Attempts, Connection, Repeatable, Resend};
+use crate::proto::resend::{Connection, Repeatable, Resend};
+use crate::proto::retry::{RetryBudget, RetryPolicy};
 use crate::request::Response;
 use crate::status::{Executed, Status};
 use crate::transport::BoxFuture;
@@ -32,12 +36,15 @@ pub(super) struct RemoteCall {
     /// `None` once there is nothing more to send.
     sending: Option<Sending>,
     stage: Stage,
-    attempts: Attempts,
+    /// `None` until it is needed.
+    history: Option<Box<History>>,
 }
 
 enum Stage {
     /// Not begun, or to be begun again.
     Unsent,
+    /// Waits before the next attempt.
+    Sleeping(Pin<Box<Sleep>>),
     /// Waits for a connection.
     Connecting(BoxFuture<'static, Result<Found, Status>>),
     /// Waits for its turn on the connection; the future owns the request.
@@ -63,18 +70,26 @@ enum Cancel {
 impl RemoteCall {
     /// A call over this connection.
     pub(super) fn over(link: Arc<Link>, sending: Sending) -> Self {
-        Self::new(None, Some(link), sending)
+        Self::new(None, Some(link), sending, None)
     }
 
-    /// A call over whichever connection there is.
-    pub(super) fn through(managed: Arc<Managed>, sending: Sending) -> Self {
-        Self::new(Some(managed), None, sending)
+    /// A call over whichever connection there is, with a policy of its own.
+    pub(super) fn through(
+        managed: Arc<Managed>,
+        sending: Sending,
+        policy: Option<Arc<RetryPolicy>>,
+    ) -> Self {
+        Self::new(Some(managed), None, sending, policy.map(|policy| Box::new(History::of(policy))))
     }
 
-    fn new(managed: Option<Arc<Managed>>, link: Option<Arc<Link>>, sending: Sending) -> Self {
-        let (stage, attempts) = (Stage::Unsent, Attempts::default());
+    fn new(
+        managed: Option<Arc<Managed>>,
+        link: Option<Arc<Link>>,
+        sending: Sending,
+        history: Option<Box<History>>,
+    ) -> Self {
         let sending = Some(sending);
-        Self { managed, link, member: None, sending, stage, attempts }
+        Self { managed, link, member: None, sending, stage: Stage::Unsent, history }
     }
 
     /// The address that the call goes to.
@@ -89,10 +104,14 @@ impl RemoteCall {
     /// Asks for the end of the call. `Err` with the outcome where it had not begun.
     pub(super) fn cancel(&mut self) -> Result<(), Status> {
         match &mut self.stage {
-            Stage::Unsent | Stage::Connecting(_) | Stage::Queued(_) => {
+            Stage::Unsent | Stage::Sleeping(_) | Stage::Connecting(_) | Stage::Queued(_) => {
                 self.stage = Stage::Over;
                 let status = Status::cancelled("the call was cancelled before it was sent");
-                Err(self.attempts.overall(status.with_executed(Executed::No)))
+                let status = status.with_executed(Executed::No);
+                Err(match &self.history {
+                    Some(history) => history.attempts.overall(status),
+                    None => status,
+                })
             }
             Stage::Begun(call, cancel) => {
                 if mem::replace(cancel, Cancel::Asked) == Cancel::NotAsked {
@@ -161,32 +180,67 @@ impl RemoteCall {
     /// The attempt has failed. Fails with the outcome of the call if there is to be no other.
     fn handle_end(&mut self, status: Status) -> Result<(), Status> {
         let stage = mem::replace(&mut self.stage, Stage::Over);
-        let Some(managed) = &self.managed else { return Err(status) };
-        let Some(failed) = &self.link else { return Err(self.attempts.handle_none(status)) };
-        let status = status.with_peer(failed.path().peer);
-        self.report(Some(&status));
-        let connection = match failed.shared().is_open() {
-            true => Connection::Stays,
-            false => Connection::Leaves,
+        let Some(managed) = self.managed.as_ref().map(Arc::clone) else { return Err(status) };
+        let failed = self.link.take();
+        let status = match &failed {
+            Some(link) => status.with_peer(link.path().peer),
+            None => status,
         };
+        let repeatable = self.repeatable(&stage);
+        let mut history = self.history.take().unwrap_or_default();
+        let (again, status) = match &failed {
+            None => (None, Some(history.attempts.handle_none(status))),
+            Some(link) => {
+                self.report(Some(&status));
+                let connection = match link.shared().is_open() {
+                    true => Connection::Stays,
+                    false => Connection::Leaves,
+                };
+                match history.attempts.handle_end(status, connection, repeatable) {
+                    Ok(again) => (Some(again), None),
+                    Err(status) => (None, Some(status)),
+                }
+            }
+        };
+        if let Some(link) = failed.filter(|link| again.is_some() || !link.shared().is_open()) {
+            managed.leave(&link, self.member.as_deref());
+        }
+        if let (Some(Resend::SameAddress), Some(sending)) = (again, &mut self.sending) {
+            sending.stay();
+        }
+        self.stage = Stage::Unsent;
+        if let Some(status) = status {
+            let due = self.sending.as_ref().map_or_else(Instant::now, Sending::deadline);
+            let Some(wait) = history.retry_after(&managed, &status, repeatable, due) else {
+                self.stage = Stage::Over;
+                return Err(status);
+            };
+            history.attempts.handle_retry(status);
+            self.link = None;
+            self.stage = Stage::Sleeping(Box::pin(sleep(wait)));
+        }
+        self.history = Some(history);
+        Ok(())
+    }
+
+    /// What another attempt may do, after one that got so far.
+    fn repeatable(&mut self, stage: &Stage) -> Repeatable {
         let is_over = |sending: &Sending| sending.deadline() <= Instant::now();
-        let repeatable = match (&stage, &mut self.sending) {
+        match (stage, &mut self.sending) {
             (Stage::Begun(_, Cancel::Asked), _) | (_, None) => Repeatable::Never,
             (_, Some(sending)) if is_over(sending) => Repeatable::Never,
             (_, Some(sending)) => sending.repeatable(),
-        };
-        let again = self.attempts.handle_end(status, connection, repeatable)?;
-        if let (Resend::SameAddress, Some(sending)) = (again, &mut self.sending) {
-            sending.stay();
         }
-        managed.leave(failed, self.member.as_deref());
-        self.link = None;
-        self.stage = Stage::Unsent;
-        Ok(())
     }
 
     /// The attempt has ended, with a failure or without.
     fn report(&self, failure: Option<&Status>) {
+        if let (Some(managed), None) = (&self.managed, failure) {
+            let has_own = self.history.as_ref().is_some_and(|history| history.has_policy());
+            if has_own || managed.retry().is_some() {
+                managed.with_retries(RetryBudget::handle_success);
+            }
+        }
         if let (Some(managed), Some(member)) = (&self.managed, &self.member) {
             managed.handle_end(member, failure);
         }
@@ -198,6 +252,11 @@ impl RemoteCall {
             let begun = match &mut self.stage {
                 Stage::Begun(call, _) => return Poll::Ready(Ok(*call)),
                 Stage::Queued(waiting) => ready!(waiting.as_mut().poll(cx)),
+                Stage::Sleeping(sleep) => {
+                    ready!(sleep.as_mut().poll(cx));
+                    self.stage = Stage::Unsent;
+                    continue;
+                }
                 Stage::Connecting(waiting) => {
                     let Found { link, member } = ready!(waiting.as_mut().poll(cx))?;
                     (self.link, self.member) = (Some(link), member);

@@ -163,7 +163,9 @@ pub(super) fn remote<Req>(
     let sending = Sending::new(method, request, body, streams, deadline);
     match &channel.0 {
         Way::Link(link) => RemoteCall::over(Arc::clone(link), sending),
-        Way::Managed(managed) => RemoteCall::through(Arc::clone(managed), sending),
+        Way::Managed(managed) => {
+            RemoteCall::through(Arc::clone(managed), sending, request.take_retry())
+        }
         Way::InProcess(_) | Way::Intercepted(_) => {
             unreachable!("such a channel has no connection")
         }

@@ -41,8 +41,10 @@ pub enum Resend {
 /// The attempts at one call.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    /// How the first one ended, if there was a second.
-    first: Option<Status>,
+    /// How the last one but this ended. What it says of whether the handler ran is true of all before it, too.
+    before: Option<Status>,
+    /// Whether one was made because of a connection.
+    is_resent: bool,
 }
 
 impl Attempts {
@@ -57,28 +59,36 @@ impl Attempts {
         connection: Connection,
         repeatable: Repeatable,
     ) -> Result<Resend, Status> {
-        if self.first.is_some() {
-            return Err(self.overall(status));
+        let status = self.overall(status);
+        if self.is_resent {
+            return Err(status);
         }
         match resend(&status, connection, repeatable) {
             Resend::No => Err(status),
             again => {
-                self.first = Some(status);
+                self.is_resent = true;
+                self.before = Some(status);
                 Ok(again)
             }
         }
     }
 
+    /// Another attempt follows, since the caller asked for that, after one that ended with `status`, which is true of all.
+    pub fn handle_retry(&mut self, status: Status) {
+        self.before = Some(status);
+    }
+
     /// No attempt can be made, for this reason: how the call ended. Where there was one before, its end is what the caller
     /// needs to know.
     pub fn handle_none(&mut self, reason: Status) -> Status {
-        self.first.take().unwrap_or(reason)
+        self.before.take().unwrap_or(reason)
     }
 
     /// How a call ended whose last attempt ended so.
     pub fn overall(&self, status: Status) -> Status {
-        let before = self.first.as_ref().map(Status::executed);
+        let before = self.before.as_ref().map(Status::executed);
         match (before, status.executed()) {
+            (Some(Executed::Yes), _) => status.with_executed(Executed::Yes),
             (Some(Executed::Maybe), Executed::No) => status.with_executed(Executed::Maybe),
             _ => status,
         }
@@ -177,6 +187,16 @@ mod tests {
             let ended = attempts.handle_end(status, Connection::Stays, Repeatable::Always);
             assert_eq!(ended.expect_err("final").executed(), expected, "{first:?} {last:?}");
         }
+    }
+
+    /// The first attempt ran, and the retry of it did not.
+    #[test]
+    fn what_ran_once_is_not_said_to_have_not() {
+        let mut attempts = Attempts::default();
+        attempts.handle_retry(ended(Origin::Peer, Executed::Yes));
+        let last = ended(Origin::Transport, Executed::No);
+        let again = attempts.handle_end(last, Connection::Leaves, Repeatable::Always);
+        assert_eq!(again.expect_err("it ran").executed(), Executed::Yes);
     }
 
     #[test]

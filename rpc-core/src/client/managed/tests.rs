@@ -12,6 +12,7 @@ use crate::client::channel::Way;
 use crate::client::{Channel, Client};
 use crate::config::Random;
 use crate::error::ErrorKind;
+use crate::error_details::{ErrorDetails, RetryInfo};
 use crate::request::{Request, Response};
 use crate::server::{Server, Sessions};
 use crate::service::{HandlerFuture, MethodDescriptor, Service, unary, unknown_method};
@@ -366,4 +367,123 @@ async fn a_call_with_a_slot_that_was_cut_off_has_the_answer_of_its_first_attempt
     assert_eq!(reply.into_inner(), "once");
     assert_eq!((entered.load(Ordering::SeqCst), gate.available_permits()), (1, 1));
     assert_eq!(flaky.made().len(), 2);
+}
+
+/// Fails so many calls with `Unavailable`, and says when to come back if it is told to.
+struct Fails {
+    service: &'static ServiceDescriptor,
+    left: Arc<AtomicUsize>,
+    entered: Arc<AtomicUsize>,
+    says: Option<Duration>,
+}
+
+static REPEATED: ServiceDescriptor = ServiceDescriptor::new(
+    "test.Repeated",
+    &[MethodDescriptor::new("Echo", "/test.Repeated/Echo").idempotent()],
+);
+
+impl Service for Fails {
+    fn descriptor(&self) -> &ServiceDescriptor {
+        self.service
+    }
+
+    fn call(&self, _method: usize, request: Request<Body>) -> HandlerFuture {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        let take = |left: usize| left.checked_sub(1);
+        let fails = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok();
+        let mut status = Status::unavailable("as told");
+        if let Some(after) = self.says {
+            let details = ErrorDetails::new().with(RetryInfo::after(after));
+            status = status.with_error_details(&details);
+        }
+        unary(request, move |_: Request<Bytes>| async move {
+            if fails { Err(status) } else { Ok(Response::new(Bytes::new())) }
+        })
+    }
+}
+
+/// A channel to a server that fails so many calls; how many came to it.
+async fn failing(
+    name: &str,
+    service: &'static ServiceDescriptor,
+    fails: usize,
+    says: Option<Duration>,
+    retry: Option<RetryPolicy>,
+) -> (Client, Arc<AtomicUsize>) {
+    let (left, entered) = (Arc::new(AtomicUsize::new(fails)), Arc::new(AtomicUsize::new(0)));
+    let service_of = Fails { service, left, entered: Arc::clone(&entered), says };
+    let target = Target::new("mem", name);
+    let at = [(Arc::new(MemTransport) as _, target.clone())];
+    let bound = Server::builder().add_service(service_of).bind(at).await.expect("a free name");
+    tokio::spawn(bound.serve());
+    let config = ClientConfig { retry, ..config() };
+    let channel = Channel::connect(Arc::new(MemTransport), &target, &config).await;
+    (Client::new(channel.expect("it listens"), service), entered)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idempotent_call_is_made_again_as_the_policy_says() {
+    let policy = || Some(RetryPolicy::default().backoff(SECOND, SECOND));
+    let (client, entered) = failing("retry-yes", &REPEATED, 2, None, policy()).await;
+    let begun = Instant::now();
+    call(&client, 0).await.expect("the third attempt");
+    assert_eq!(entered.load(Ordering::SeqCst), 3);
+    let took = begun.elapsed().as_secs_f64();
+    assert!((1.6..=2.5).contains(&took), "{took} s for two waits");
+    // Not more often than that.
+    let (client, entered) = failing("retry-three", &REPEATED, 9, None, policy()).await;
+    let status = call(&client, 0).await.expect_err("three attempts");
+    assert_eq!((entered.load(Ordering::SeqCst), status.executed()), (3, Executed::Yes));
+    // Nor where a repeat would run a handler twice that must run once.
+    let (client, entered) = failing("retry-no", &ONE, 1, None, policy()).await;
+    call(&client, 0).await.expect_err("it ran");
+    assert_eq!(entered.load(Ordering::SeqCst), 1);
+    // Nor without a policy.
+    let (client, entered) = failing("retry-none", &REPEATED, 1, None, None).await;
+    call(&client, 0).await.expect_err("nobody asked for more");
+    assert_eq!(entered.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_waits_as_the_server_says_and_never_beyond_the_deadline() {
+    let says = Some(7 * SECOND);
+    let (client, entered) = failing("retry-told", &REPEATED, 1, says, None).await;
+    let request = |timeout| {
+        let mut request = patient();
+        request.set_timeout(timeout);
+        request.set_retry(RetryPolicy::default());
+        request
+    };
+    let begun = Instant::now();
+    let reply = client.unary::<_, Bytes>(0, request(20 * SECOND)).await;
+    reply.expect("the second attempt");
+    assert_eq!((begun.elapsed(), entered.load(Ordering::SeqCst)), (7 * SECOND, 2));
+    let (client, entered) = failing("retry-late", &REPEATED, 1, says, None).await;
+    let begun = Instant::now();
+    let status = client.unary::<_, Bytes>(0, request(6 * SECOND)).await.expect_err("no time");
+    assert_eq!((status.code(), entered.load(Ordering::SeqCst)), (Code::Unavailable, 1));
+    assert!(begun.elapsed() < SECOND, "it does not wait in vain");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_stop_where_most_calls_fail() {
+    let policy = RetryPolicy::default().max_attempts(2);
+    let (client, entered) = failing("retry-budget", &REPEATED, 10_000, None, Some(policy)).await;
+    for _ in 0..1000 {
+        call(&client, 0).await.expect_err("all fail");
+    }
+    let entered = entered.load(Ordering::SeqCst);
+    assert!((1001..1060).contains(&entered), "{entered} attempts at 1000 calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_finds_no_connection_is_made_again_as_the_policy_says() {
+    let flaky = Flaky::failing(2);
+    let _server = serve("retry-connect", 100).await;
+    let channel = lazy(&flaky, "retry-connect");
+    let mut request = Request::new(Bytes::new());
+    request.set_retry(RetryPolicy::default().max_attempts(9).backoff(SECOND, 2 * SECOND));
+    // Not executed, so that it need not be idempotent.
+    let reply = client(&channel, &ONE).unary::<_, Bytes>(0, request).await;
+    reply.expect("the third attempt to connect succeeds");
 }
