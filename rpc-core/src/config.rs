@@ -107,6 +107,10 @@ pub struct ClientConfig {
     pub outliers: OutlierLimits,
     /// Connections to each endpoint, 1 to 16. 1; several share the work of bulk transfers, and have a driver each.
     pub connections_per_endpoint: usize,
+    /// How long to wait before trying for a second path again: after the first failure, and at most, which is also after a refusal
+    /// that will not change soon. 200 ms: what breaks a path for a moment is over by then, and nobody waits for it, since calls go
+    /// over the first. 60 s: a server that gets its device back has its clients back within a minute.
+    pub path_backoff: (Duration, Duration),
     /// Whether requests are compressed that do not say it themselves. No.
     pub send_compressed: Compression,
     /// Where ids come from; set a seed to repeat a run exactly.
@@ -129,6 +133,7 @@ impl Default for ClientConfig {
             balance: Balance::default(),
             outliers: OutlierLimits::default(),
             connections_per_endpoint: 1,
+            path_backoff: (Duration::from_millis(200), Duration::from_secs(60)),
             send_compressed: Compression::NONE,
             random: Random::from_entropy(),
         }

@@ -34,6 +34,10 @@ pub enum Place {
     Tcp,
     /// The same inside TLS, where both sides have to show certificates.
     Tls,
+    /// The same by `auto://`, with RDMA beside it where there is a device.
+    Auto,
+    /// At a name in this process, and beside it at a host of a network of software NICs.
+    AutoFabric,
     /// At a socket in the case's own folder.
     Unix,
     /// At a host of a network of software NICs of the case's own, in this process.
@@ -43,6 +47,8 @@ pub enum Place {
 }
 
 const WHOLE: (Need, &str) = (Need::Pieces, "bodies are handed over whole");
+const MOVES: (Need, &str) =
+    (Need::OnePath, "calls move to another path, which has places of its own");
 
 /// Every transport.
 pub const BACKENDS: &[Backend] = &[
@@ -63,6 +69,29 @@ pub const BACKENDS: &[Backend] = &[
     },
     Backend { name: "tcp", place: Place::Tcp, time: Time::Real, death: Death::Process, lacks: &[] },
     Backend { name: "tls", place: Place::Tls, time: Time::Real, death: Death::Process, lacks: &[] },
+    // TCP, as `auto://` begins, on a machine without RDMA.
+    Backend {
+        name: "auto",
+        place: Place::Auto,
+        time: Time::Real,
+        death: Death::Process,
+        lacks: &[],
+    },
+    // Calls move from this process to the software NIC while the case runs.
+    Backend {
+        name: "auto-fabric",
+        place: Place::AutoFabric,
+        time: Time::Virtual,
+        death: Death::Runtime,
+        lacks: &[WHOLE, MOVES],
+    },
+    Backend {
+        name: "auto-fabric-threads",
+        place: Place::AutoFabric,
+        time: Time::Real,
+        death: Death::Runtime,
+        lacks: &[WHOLE, MOVES],
+    },
     Backend {
         name: "unix",
         place: Place::Unix,
@@ -135,6 +164,8 @@ impl Place {
             Self::InProcess => "none://".to_owned(),
             Self::Mem => format!("mem://conformance-{number}"),
             Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Self::Auto => "127.0.0.1:0".to_owned(),
+            Self::AutoFabric => format!("autofabric://conformance-{number}"),
             Self::Tls => "tls://127.0.0.1:0".to_owned(),
             Self::Fabric => format!("fabric://conformance-{number}/server:0"),
             Self::Rdma => {

@@ -27,6 +27,8 @@ pub enum Need {
     Connection,
     /// Long bodies that travel in pieces.
     Pieces,
+    /// One path for all calls of a channel.
+    OnePath,
 }
 
 /// The clock of a case.
@@ -43,6 +45,20 @@ impl Case {
     #[must_use]
     pub const fn over_a_connection(mut self) -> Self {
         self.needs = &[Need::Connection];
+        self
+    }
+
+    /// A case about what calls see of the one path that they take.
+    #[must_use]
+    pub const fn over_one_path(mut self) -> Self {
+        self.needs = &[Need::OnePath];
+        self
+    }
+
+    /// The same of one that needs a connection.
+    #[must_use]
+    pub const fn over_one_connection(mut self) -> Self {
+        self.needs = &[Need::Connection, Need::OnePath];
         self
     }
 

@@ -221,6 +221,13 @@ impl Endpoint {
         self
     }
 
+    /// How long to wait before trying for RDMA again where the target is `auto://`: after the first failure, 200 ms, and at most,
+    /// 60 s. Calls go over TCP meanwhile.
+    pub fn path_backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.config.path_backoff = (first, longest);
+        self
+    }
+
     /// Compresses requests, by an [`Encoding`](crate::compression::Encoding): see [`Compression`]. None is;
     /// [`Request::set_compression`](crate::Request::set_compression) says it of one call.
     pub fn send_compressed(mut self, compression: impl Into<Compression>) -> Self {

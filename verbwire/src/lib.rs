@@ -24,7 +24,8 @@
 //! | `fabric://net/host:port` | a software NIC in this process, for tests (feature `fabric`) |
 //! | `rdma://host:port` | RDMA devices, by verbs (feature `rdma`) |
 //!
-//! What goes over RDMA and over `tcp://` is not encrypted; `tls://` is.
+//! **What travels over RDMA is not encrypted**, nor is `tcp://`; `tls://` is. `auto://` may begin with TLS and moves calls to RDMA all the
+//! same: `PathPolicy::RequireEncryption` keeps them from it. [`Channel::paths`] says which path calls take, and why.
 //!
 //! In `fabric://net/host:port`, net and host are any names, for example `fabric://test/server:0`.
 //!

@@ -104,7 +104,7 @@ impl Connector {
             let brings = Brings { credentials: Bytes::new(), ticket: Some(ticket) };
             match self.establish(second.transport(), target, brings, deadline).await {
                 Ok(made) if made.link.incarnation() == first.incarnation() => {
-                    let link = made.link.beside(first);
+                    let link = made.link.beside(first, self.config.path_policy);
                     return Ok(Made { link, ..made }.begin());
                 }
                 Ok(_) => failure = wrong("leads to another server"),

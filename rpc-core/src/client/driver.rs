@@ -120,7 +120,8 @@ impl Driver {
         }
     }
 
-    /// After GOAWAY: whoever waits for a slot is refused at once, and without calls the connection ends.
+    /// After GOAWAY: whoever waits for a slot is refused at once, and without calls the connection ends, here and on a second
+    /// path.
     fn wind_down(&self) {
         let (leaving, is_drained) = self
             .shared
@@ -129,7 +130,7 @@ impl Driver {
         if let Some(why) = leaving {
             self.shared.refuse_waiting(why);
         }
-        if is_drained {
+        if is_drained && !self.shared.is_held() {
             let cause = "the server went away and no call needs the connection any more";
             self.shared.connection.close(Error::new(ErrorKind::Closed, cause));
         }

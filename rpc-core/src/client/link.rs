@@ -8,6 +8,7 @@ mod limits;
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::message::{CallId, Form, Head, Message, MethodId, ReplyForm, SlotUse};
 use crate::paths::{Line, PathInfo};
 use crate::proto::client::{Outcome, PathNeeded, Reply, ReplyBegun, Slot};
 use crate::proto::deadlines::{Timer, deadline_after};
+use crate::proto::paths::PathPolicy;
 use crate::proto::stream::StreamWindows;
 use crate::service::ServiceDescriptor;
 use crate::status::{Executed, Status};
@@ -55,6 +57,8 @@ pub(super) struct Link {
     line: Line,
     /// Of a second path: the first, which outlives its calls.
     first: Option<Arc<Link>>,
+    /// Whether calls may go over that one instead.
+    first_takes_calls: bool,
 }
 
 /// What callers and the driver share.
@@ -64,6 +68,8 @@ pub(super) struct Shared {
     pub(super) pressure: PressureWatch,
     /// Slots that the peer still allows. Fair, so that no caller starves.
     free_slots: Semaphore,
+    /// Whether there is a second path, which would end with this one.
+    held: AtomicBool,
     life: watch::Sender<Life>,
     /// The highest number of a method that the peer remembers.
     peer_max_methods: u32,
@@ -125,6 +131,7 @@ impl Link {
             pressure: PressureWatch::of(&*connection),
             connection,
             free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
+            held: AtomicBool::new(false),
             life: watch::Sender::new(Life::Open),
             peer_max_methods: peer.max_interned_methods,
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
@@ -136,11 +143,20 @@ impl Link {
             runtime: Handle::current(),
         });
         let (default_timeout, incarnation) = (config.default_timeout, peer.incarnation);
-        Self { shared, transport, methods, default_timeout, incarnation, line, first: None }
+        Self {
+            shared,
+            transport,
+            methods,
+            default_timeout,
+            incarnation,
+            line,
+            first: None,
+            first_takes_calls: false,
+        }
     }
 
     /// The second path of `first`, which stays as long as this, and takes this along if it is lost.
-    pub(super) fn beside(mut self, first: Arc<Link>) -> Self {
+    pub(super) fn beside(mut self, first: Arc<Link>, policy: PathPolicy) -> Self {
         let (first_ended, own_ended) =
             (first.shared.leaving().ended(), self.shared.leaving().ended());
         let connection = Arc::clone(&self.shared.connection);
@@ -155,8 +171,24 @@ impl Link {
                 }
             }
         });
+        first.shared.held.store(true, Ordering::Release);
         self.first = Some(first);
+        self.first_takes_calls = policy != PathPolicy::RequireRdma;
         self
+    }
+
+    /// The path for a call with so many bytes of metadata: over RDMA there is less room, and what an application may say must not
+    /// depend on its path. This one where its first takes no calls, or has no room either.
+    pub(super) fn with_room(self: Arc<Self>, metadata: usize) -> Arc<Self> {
+        if self.shared.check_metadata(metadata).is_ok() {
+            return self;
+        }
+        let first = self.first.as_ref().filter(|first| {
+            self.first_takes_calls
+                && first.shared.is_open()
+                && first.shared.check_metadata(metadata).is_ok()
+        });
+        first.map(Arc::clone).unwrap_or(self)
     }
 
     /// What is said of it.
@@ -288,10 +320,20 @@ impl Drop for Link {
     fn drop(&mut self) {
         let cause = Error::new(ErrorKind::Closed, "the channel was dropped");
         self.shared.connection.close(cause);
+        if let Some(first) = &self.first {
+            first.shared.held.store(false, Ordering::Release);
+            // It may have waited for this alone.
+            first.shared.table.with_driver_work(|_calls| {});
+        }
     }
 }
 
 impl Shared {
+    /// Whether a second path needs the connection.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
     /// Slots that the peer still allows.
     pub(super) fn free_slots(&self) -> &Semaphore {
         &self.free_slots

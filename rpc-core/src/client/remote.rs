@@ -295,6 +295,7 @@ impl RemoteCall {
         let only = self.member.as_ref().filter(|_| sending.stays());
         match managed.pick(sending.turn(), only) {
             Picked::Link(Found { link, member }) => {
+                let link = link.with_room(sending.metadata_len());
                 (self.link, self.member) = (Some(link), member);
             }
             Picked::Failed(Reason::Shutdown(status)) => return Err(status),

@@ -93,6 +93,11 @@ impl Sending {
         self.deadline
     }
 
+    /// Of the encoded block.
+    pub(super) fn metadata_len(&self) -> usize {
+        self.metadata.len()
+    }
+
     pub(super) fn wait_for_ready(&self) -> Option<bool> {
         self.wait_for_ready
     }

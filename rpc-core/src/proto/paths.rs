@@ -27,14 +27,6 @@ use crate::transport::{Beside, Path};
 /// How long a second path has to last for the delays to begin anew after it.
 pub const LASTING: Duration = Duration::from_secs(10);
 
-/// Delay after the first failure. 200 ms: what breaks a path for a moment is over by then, and a channel falls back at once,
-/// so that nobody waits for this.
-pub const FIRST_DELAY: Duration = Duration::from_millis(200);
-
-/// Longest delay between two attempts, and the one after a refusal that will not change soon. 60 s: a server that gets its
-/// device back has its clients back within a minute.
-pub const LONGEST_DELAY: Duration = Duration::from_secs(60);
-
 /// Which ways a channel's calls may go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,6 +91,7 @@ pub struct PathRule {
     /// Why there is no second path, or was none before.
     why_not: String,
     backoff: Backoff,
+    longest: Duration,
     random: Random,
     failures: u32,
     switches: u64,
@@ -137,11 +130,13 @@ pub enum Outlook {
 }
 
 impl PathRule {
-    /// The rule for a first path that was just connected. `available` says why this side has no transport for a second.
+    /// The rule for a first path that was just connected. `available` says why this side has no transport for a second; the
+    /// delays are those after the first failure, and at most.
     pub fn new(
         now: Instant,
         policy: PathPolicy,
         available: Result<(), &str>,
+        (first, longest): (Duration, Duration),
         random: Random,
     ) -> Self {
         let ruled_out = policy.rules_out().map_or(available, Err);
@@ -149,8 +144,8 @@ impl PathRule {
             Ok(()) => (State::Due(now), "the server was not asked yet".to_owned()),
             Err(why) => (State::Never, why.to_owned()),
         };
-        let backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY, random.clone());
-        Self { state, why_not, backoff, random, failures: 0, switches: 0 }
+        let backoff = Backoff::new(first, longest, random.clone());
+        Self { state, why_not, backoff, longest, random, failures: 0, switches: 0 }
     }
 
     /// What to do.
@@ -210,7 +205,7 @@ impl PathRule {
             Outlook::Soon(least) => delay.max(least.unwrap_or(Duration::ZERO)),
             Outlook::Lasting => {
                 let random = self.random.clone();
-                Backoff::new(LONGEST_DELAY, LONGEST_DELAY, random).handle_failure()
+                Backoff::new(self.longest, self.longest, random).handle_failure()
             }
         };
         self.wait(now, delay);

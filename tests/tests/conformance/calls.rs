@@ -28,8 +28,8 @@ pub(crate) const CASES: &[Case] = &[
     case!(inline_handlers_answer_at_once_and_later),
     case!(two_services_share_a_server_and_a_channel).over_a_connection(),
     case!(an_unknown_method_is_unimplemented_and_harms_nothing).over_a_connection(),
-    case!(a_handler_knows_the_way_of_its_request).over_a_connection(),
-    case!(an_allocated_buffer_is_filled_and_sent_in_place),
+    case!(a_handler_knows_the_way_of_its_request).over_one_connection(),
+    case!(an_allocated_buffer_is_filled_and_sent_in_place).over_one_path(),
     case!(the_callers_own_memory_is_sent_by_reference_and_let_go),
     case!(a_reply_can_be_made_in_allocated_memory),
 ];

@@ -13,15 +13,15 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_dropped_call_drops_its_handler),
     case!(a_handle_ends_the_call_and_says_that_the_handler_ran),
     case!(a_call_cancelled_before_its_first_poll_never_runs),
-    case!(a_call_cancelled_while_it_waits_for_a_slot_never_runs).over_a_connection(),
+    case!(a_call_cancelled_while_it_waits_for_a_slot_never_runs).over_one_connection(),
     case!(a_call_cancelled_before_it_ran_says_so).over_a_connection().in_real_time(),
     case!(a_handle_works_from_another_thread).in_real_time(),
     case!(a_handle_of_an_ended_call_does_nothing),
     case!(shielded_work_finishes_without_its_caller),
-    case!(cancelled_calls_give_their_slots_back).over_a_connection(),
-    case!(calls_dropped_at_any_moment_leave_nothing_behind).over_a_connection(),
-    case!(a_long_request_can_be_dropped_half_sent).over_a_connection(),
-    case!(a_long_reply_can_be_dropped_half_received).over_a_connection(),
+    case!(cancelled_calls_give_their_slots_back).over_one_connection(),
+    case!(calls_dropped_at_any_moment_leave_nothing_behind).over_one_connection(),
+    case!(a_long_request_can_be_dropped_half_sent).over_one_connection(),
+    case!(a_long_reply_can_be_dropped_half_received).over_one_connection(),
 ];
 
 fn assert_cancelled(status: &Status, executed: Executed) {

@@ -10,11 +10,11 @@ use verbwire_tests::fixture::{Fixture, begin};
 use verbwire_tests::proto::conformance::{Blob, Ticket};
 
 pub(crate) const CASES: &[Case] = &[
-    case!(calls_beyond_the_limit_wait_and_all_finish).over_a_connection(),
-    case!(a_waiting_call_that_is_dropped_gives_its_turn_up).over_a_connection(),
-    case!(a_call_that_waits_too_long_expires_unexecuted).over_a_connection(),
-    case!(the_first_to_wait_is_the_first_to_run).over_a_connection(),
-    case!(one_call_at_a_time_is_enough).over_a_connection(),
+    case!(calls_beyond_the_limit_wait_and_all_finish).over_one_connection(),
+    case!(a_waiting_call_that_is_dropped_gives_its_turn_up).over_one_connection(),
+    case!(a_call_that_waits_too_long_expires_unexecuted).over_one_connection(),
+    case!(the_first_to_wait_is_the_first_to_run).over_one_connection(),
+    case!(one_call_at_a_time_is_enough).over_one_connection(),
 ];
 
 async fn calls_beyond_the_limit_wait_and_all_finish(fixture: Fixture) {

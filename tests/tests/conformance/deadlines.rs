@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(each_call_ends_at_its_own_deadline),
     case!(a_timeout_beyond_all_clocks_is_allowed),
     case!(settings_beyond_all_clocks_are_allowed).over_a_connection(),
-    case!(an_expired_call_leaves_its_slot_to_others).over_a_connection(),
+    case!(an_expired_call_leaves_its_slot_to_others).over_one_connection(),
     case!(a_handler_is_not_entered_late_because_of_an_interceptor)
         .over_a_connection()
         .in_real_time(),

@@ -34,19 +34,19 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_timeout_layer_ends_a_call_with_deadline_exceeded),
     case!(calls_beyond_a_concurrency_limit_wait_and_all_finish),
     case!(a_load_shed_layer_turns_calls_away_unsent),
-    case!(a_load_shed_layer_knows_when_the_connection_takes_no_more_calls).over_a_connection(),
+    case!(a_load_shed_layer_knows_when_the_connection_takes_no_more_calls).over_one_connection(),
     case!(a_rate_limit_spreads_calls_behind_a_buffer),
     case!(a_retry_layer_repeats_what_did_not_run_and_nothing_else),
     case!(a_buffer_layer_hands_calls_on_and_their_statuses_back),
-    case!(a_status_comes_through_layers_as_it_is),
+    case!(a_status_comes_through_layers_as_it_is).over_one_path(),
     case!(a_stream_is_one_call_for_layers),
     case!(layers_of_all_kinds_stand_before_one_client),
     case!(a_call_that_is_dropped_in_a_layer_leaves_its_place),
     case!(the_deadline_covers_layers),
     // In process a client needs all methods of the service in its descriptor.
     case!(a_stream_that_has_begun_is_not_repeated_and_keeps_its_status).over_a_connection(),
-    case!(a_busy_task_finds_a_free_channel_ready).over_a_connection(),
-    case!(a_channel_is_a_service_that_is_ready_when_a_call_need_not_wait).over_a_connection(),
+    case!(a_busy_task_finds_a_free_channel_ready).over_one_connection(),
+    case!(a_channel_is_a_service_that_is_ready_when_a_call_need_not_wait).over_one_connection(),
     case!(a_connection_that_has_ended_is_told_by_the_call).over_a_connection(),
 ];
 

@@ -32,7 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_stream_runs_until_it_has_ended_for_the_servers_bound).over_a_connection(),
     case!(messages_of_a_stream_wait_for_room_within_the_bound_on_bytes).over_a_connection(),
     case!(a_message_that_waits_for_room_keeps_its_sender_waiting).over_a_connection(),
-    case!(what_streams_have_not_read_is_bounded_per_connection).over_a_connection(),
+    case!(what_streams_have_not_read_is_bounded_per_connection).over_one_connection(),
     case!(a_connection_beyond_the_bound_is_told_so).over_a_connection(),
     case!(a_fallback_answers_for_methods_that_no_service_has).over_a_connection(),
     case!(a_fallback_of_messages_takes_no_streams_of_requests).over_a_connection(),

@@ -11,7 +11,7 @@ use verbwire_tests::runner::ON_PURPOSE;
 pub(crate) const CASES: &[Case] = &[
     case!(a_panic_fails_its_call_and_no_other),
     case!(a_panic_in_an_inline_handler_fails_its_call_and_no_other),
-    case!(panics_give_their_slots_back).over_a_connection(),
+    case!(panics_give_their_slots_back).over_one_connection(),
 ];
 
 fn fall(moment: Moment) -> PanicRequest {

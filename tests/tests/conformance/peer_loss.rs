@@ -137,10 +137,14 @@ async fn a_restarted_server_answers_a_new_channel(fixture: Fixture) {
 async fn an_unreachable_server_is_one_sentence(fixture: Fixture) {
     let target = match fixture.backend().place {
         // A port that was free a moment ago.
-        place @ (Place::Tcp | Place::Tls) => {
+        place @ (Place::Tcp | Place::Tls | Place::Auto) => {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
             let address = listener.local_addr().expect("bound");
-            let scheme = if place == Place::Tls { "tls" } else { "tcp" };
+            let scheme = match place {
+                Place::Tcp => "tcp",
+                Place::Tls => "tls",
+                _ => "auto",
+            };
             format!("{scheme}://{address}")
         }
         _ => fixture.target(),

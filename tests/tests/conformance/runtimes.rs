@@ -13,7 +13,7 @@ use verbwire_tests::service::Desk;
 
 pub(crate) const CASES: &[Case] = &[
     case!(a_channel_works_from_another_runtime).over_a_connection().in_real_time(),
-    case!(calls_end_when_the_clients_runtime_ends).over_a_connection().in_real_time(),
+    case!(calls_end_when_the_clients_runtime_ends).over_one_connection().in_real_time(),
     case!(a_dropped_channel_closes_although_its_runtime_is_not_driven)
         .over_a_connection()
         .in_real_time(),

@@ -15,7 +15,7 @@ use verbwire_tests::service::Desk;
 
 pub(crate) const CASES: &[Case] = &[
     case!(running_calls_finish_and_new_ones_are_refused).over_a_connection(),
-    case!(a_call_that_waits_for_a_slot_is_refused_at_shutdown).over_a_connection(),
+    case!(a_call_that_waits_for_a_slot_is_refused_at_shutdown).over_one_connection(),
     case!(idle_clients_do_not_delay_shutdown).over_a_connection(),
     case!(calls_that_outlast_the_drain_timeout_are_cut_off).over_a_connection(),
     case!(dropping_the_serve_future_ends_every_call).over_a_connection(),

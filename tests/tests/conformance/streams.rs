@@ -32,8 +32,8 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_handler_that_does_not_read_stops_its_caller_at_the_window).over_a_connection(),
     case!(streams_that_nobody_reads_keep_no_other_waiting).over_a_connection(),
     case!(a_message_beyond_the_receivers_limit_fails_its_call_only).over_a_connection(),
-    case!(streams_opened_and_cancelled_in_a_flood_leave_nothing_behind).over_a_connection(),
-    case!(streams_use_slots_like_other_calls).over_a_connection(),
+    case!(streams_opened_and_cancelled_in_a_flood_leave_nothing_behind).over_one_connection(),
+    case!(streams_use_slots_like_other_calls).over_one_connection(),
     case!(the_end_of_the_server_ends_every_stream).over_a_connection(),
     case!(the_end_of_the_client_ends_every_handler).over_a_connection(),
 ];

@@ -55,7 +55,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(metadata_of_tonics_comes_in_order_and_as_it_is),
     case!(a_status_of_tonics_has_its_details_and_metadata),
     case!(interceptors_of_tonics_stand_on_both_sides),
-    case!(handlers_of_tonics_find_what_native_interceptors_know),
+    case!(handlers_of_tonics_find_what_native_interceptors_know).over_one_path(),
     case!(native_and_tonics_services_share_a_server).over_a_connection(),
     case!(an_attachment_of_tonics_is_a_field_to_native_peers),
     case!(what_tonic_compresses_travels_as_it_is),

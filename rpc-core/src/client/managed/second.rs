@@ -3,9 +3,12 @@
 //! It asks the server over the first path, connects in the background, and has new calls go over the second when that stands. The
 //! rules are [`PathRule`]'s. It ends with the generation of connections that it belongs to.
 
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
@@ -19,8 +22,8 @@ use crate::config::ClientConfig;
 use crate::proto::paths::{Next, Outlook, PathRule};
 use crate::request::{Request, Response};
 use crate::status::{Code, Status};
-use crate::sync::{Mutex, lock};
-use crate::transport::{Beside, Second};
+use crate::sync::{Mutex, lock, try_lock};
+use crate::transport::{Beside, BoxFuture, Second};
 use crate::wire::paths::{OfferReply, OfferRequest, SERVICE};
 
 /// Longest time for the server to answer whether it offers a second path. 10 s: it may have to look for its device.
@@ -30,7 +33,36 @@ const OFFER_TIMEOUT: Duration = Duration::from_secs(10);
 /// stands stays as long as its calls.
 pub(super) struct Upgrade {
     rule: Arc<Mutex<PathRule>>,
-    task: Option<AbortHandle>,
+    _task: Option<Task>,
+}
+
+/// A task and its future, which its owner can drop also while nobody drives the runtime: it may hold a connection.
+struct Task {
+    work: Work,
+    handle: AbortHandle,
+}
+
+type Work = Arc<Mutex<Option<BoxFuture<'static, ()>>>>;
+
+impl Task {
+    fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        let work: Work = Arc::new(Mutex::new(Some(Box::pin(work))));
+        let polled = Arc::clone(&work);
+        let task = poll_fn(move |cx| match &mut *lock(&polled) {
+            Some(work) => work.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        });
+        Self { work, handle: runtime.spawn(task).abort_handle() }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.handle.abort();
+        // Locked while it is polled, by this very call for example; then the runtime is driven, and ends it.
+        let work = try_lock(&self.work).and_then(|mut work| work.take());
+        drop(work);
+    }
 }
 
 impl Upgrade {
@@ -45,8 +77,9 @@ impl Upgrade {
             Beside::Nothing(why) => (Err(&**why), None),
             Beside::Second(second) => (Ok(()), Some(second.clone())),
         };
-        let ClientConfig { path_policy, random, .. } = connector.config();
-        let rule = PathRule::new(Instant::now(), *path_policy, available, random.clone());
+        let ClientConfig { path_policy, path_backoff, random, .. } = connector.config();
+        let (now, random) = (Instant::now(), random.clone());
+        let rule = PathRule::new(now, *path_policy, available, *path_backoff, random);
         let second = second.filter(|_| rule.next() != Next::Never);
         let rule = Arc::new(Mutex::new(rule));
         let task = second.map(|second| {
@@ -57,9 +90,9 @@ impl Upgrade {
                 rule: Arc::clone(&rule),
                 second,
             };
-            subchannel.runtime().spawn(upgrading.run()).abort_handle()
+            Task::spawn(subchannel.runtime(), upgrading.run())
         });
-        Some(Self { rule, task })
+        Some(Self { rule, _task: task })
     }
 
     /// Why there is no second path.
@@ -70,12 +103,6 @@ impl Upgrade {
     /// How often there was one.
     pub(super) fn switches(&self) -> u64 {
         lock(&self.rule).switches()
-    }
-}
-
-impl Drop for Upgrade {
-    fn drop(&mut self) {
-        self.task.iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -103,18 +130,18 @@ impl Upgrading {
             let Some(subchannel) = self.subchannel.upgrade() else { return };
             let Some(primary) = self.primary.upgrade() else { return };
             info!(path = %link.info(), from = %primary.path(), "a second path: new calls go over it");
-            let kept = subchannel.prefer(&primary, Arc::clone(&link));
-            drop((subchannel, primary));
-            let link = Arc::downgrade(&link);
-            if !kept {
+            // From here on the path is kept by who uses it.
+            let second = Arc::downgrade(&link);
+            if !subchannel.prefer(&primary, link) {
                 return;
             }
+            drop((subchannel, primary));
             let why = match leaving.wait().await {
                 Some(cause) => cause.to_string(),
                 None => "the server takes no more calls over it".to_owned(),
             };
             info!(why, "the second path is left: new calls go over the first");
-            if let (Some(subchannel), Some(link)) = (self.subchannel.upgrade(), link.upgrade()) {
+            if let (Some(subchannel), Some(link)) = (self.subchannel.upgrade(), second.upgrade()) {
                 subchannel.leave(&link);
             }
             let why = format!("the last one was lost: {why}");

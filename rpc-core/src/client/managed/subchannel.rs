@@ -59,13 +59,12 @@ impl Links {
     fn open(&self, turn: Option<&Turn>) -> Option<&Arc<Link>> {
         let primary = Some(&self.primary).filter(|_| !self.waits_for_preferred());
         let mut open = self.preferred.iter().chain(primary).filter(|link| is_open(link));
-        match turn {
-            None => open.next(),
-            Some(turn) => {
-                let of_turn = open.clone().find(|link| turn.is_of(link.shared()));
-                of_turn.or_else(|| open.next())
-            }
+        if let Some(of_turn) =
+            turn.and_then(|turn| open.clone().find(|link| turn.is_of(link.shared())))
+        {
+            return Some(of_turn);
         }
+        open.next()
     }
 
     /// Whether calls must not go over the primary one.

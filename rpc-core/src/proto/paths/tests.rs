@@ -1,8 +1,12 @@
 use super::*;
 
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+const DELAYS: (Duration, Duration) = (FIRST_DELAY, LONGEST_DELAY);
+
 fn rule(policy: PathPolicy) -> (PathRule, Instant) {
     let now = Instant::now();
-    (PathRule::new(now, policy, Ok(()), Random::from_seed(3)), now)
+    (PathRule::new(now, policy, Ok(()), DELAYS, Random::from_seed(3)), now)
 }
 
 fn due(rule: &PathRule) -> Instant {
@@ -32,7 +36,7 @@ fn policies_decide_before_anybody_is_asked() {
         (RequireEncryption, Ok(()), Some("not encrypted")),
     ] {
         let now = Instant::now();
-        let mut rule = PathRule::new(now, policy, available, Random::from_seed(1));
+        let mut rule = PathRule::new(now, policy, available, DELAYS, Random::from_seed(1));
         let Some(words) = never else {
             assert_eq!(rule.next(), Next::AskAt(now), "{policy:?}");
             continue;
