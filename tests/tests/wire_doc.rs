@@ -93,6 +93,8 @@ enum PathOf {
 
 fn hello() -> Hello {
     Hello {
+        version_min: 1,
+        version_max: 1,
         max_message_size: 64 << 20,
         max_metadata_size: 16 << 10,
         max_frame_body: 256 << 10,

@@ -9,8 +9,9 @@ use crate::error::{Error, ErrorKind};
 use crate::proto::keep_alive::KEEP_ALIVE;
 use crate::wire::Hello;
 
-/// The protocol versions that this software speaks. 0 until the format is final.
-pub const VERSIONS: std::ops::RangeInclusive<u32> = 0..=0;
+/// The protocol versions that this software speaks. 0 was the draft, of which no two builds were sure to be alike, so it is spoken
+/// no more.
+pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
 
 /// Feature bits that this software knows.
 pub const FEATURES: u64 = KEEP_ALIVE;
@@ -151,6 +152,65 @@ mod tests {
         ] {
             assert!(agree(&hello(0, 0), &peer).expect_err("useless").is_peer_fault());
         }
+    }
+
+    /// The content of a HELLO that a build of version 0 sent.
+    const RECORDED_0: &[u8] = b"\
+        \x28\x80\x80\x80\x20\x30\x80\x80\x01\x38\x80\x80\x10\x40\x80\x08\x48\x80\x20\
+        \x51\x01\x02\x03\x04\x05\x06\x07\x08\x59\x11\x12\x13\x14\x15\x16\x17\x18\
+        \x62\x0everbwire 0.1.0\x88\x01\x80\x80\x10\x98\x01\x02";
+
+    /// The same of version 1, as it was frozen.
+    const RECORDED_1: &[u8] = b"\
+        \x08\x01\x10\x01\x19\x01\0\0\0\0\0\0\0\
+        \x28\x80\x80\x80\x20\x30\x80\x80\x01\x38\x80\x80\x10\x40\x80\x08\x48\x80\x20\
+        \x51\x01\x02\x03\x04\x05\x06\x07\x08\x59\x11\x12\x13\x14\x15\x16\x17\x18\
+        \x62\x0everbwire 0.1.0\x88\x01\x80\x80\x10\x98\x01\x02";
+
+    /// Versions `min` to 7 of a build to come: all bits of features, and two fields that nobody knows yet.
+    fn future(min: u8) -> Vec<u8> {
+        let versions = [0x08, min, 0x10, 0x07];
+        let features = [&[0x19][..], &[0xff; 8]].concat();
+        let unknown = b"\x80\x3f\x2a\x8a\x3f\x03abc";
+        [&versions[..], &features, &RECORDED_1[13..], unknown].concat()
+    }
+
+    fn decoded(content: &[u8]) -> Hello {
+        Hello::decode_content(content).expect("well-formed")
+    }
+
+    #[test]
+    fn a_recorded_hello_of_version_1_is_understood_for_ever() {
+        let recorded = decoded(RECORDED_1);
+        let ours = Hello {
+            incarnation: 0x0807_0605_0403_0201,
+            connection: 0x1817_1615_1413_1211,
+            encodings: 2,
+            ..hello(1, 1)
+        };
+        assert_eq!(recorded, ours);
+        assert_eq!(agree(&hello(1, 1), &recorded).ok(), Some(1));
+    }
+
+    #[test]
+    fn the_draft_and_versions_that_left_this_one_behind_are_refused_in_words() {
+        let ours = Identity::new(Random::from_seed(1)).hello(&Limits::default());
+        let says = |content: &[u8]| {
+            agree(&ours, &decoded(content)).expect_err("no common version").to_string()
+        };
+        assert_eq!(
+            says(RECORDED_0),
+            "no protocol version in common: this side (verbwire 0.1.0) speaks 1 to 1, the peer (verbwire 0.1.0) 0 to 0; \
+             upgrade the older of the two"
+        );
+        assert!(says(&future(2)).contains("2 to 7"), "{}", says(&future(2)));
+    }
+
+    #[test]
+    fn a_version_to_come_that_still_speaks_this_one_is_understood() {
+        let peer = decoded(&future(1));
+        assert_eq!(agree(&hello(1, 1), &peer).ok(), Some(1));
+        assert_eq!(peer.max_message_size, 64 << 20);
     }
 
     #[test]

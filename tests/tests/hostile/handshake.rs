@@ -49,7 +49,7 @@ async fn bytes_that_are_no_hello_end_the_connection(fixture: Fixture) {
         (&prefixed(u32::MAX, b""), Hears::Nothing, "HELLO of 4294967295 bytes, at most 4096"),
         (&prefixed(4097, b""), Hears::Nothing, "HELLO of 4097 bytes, at most 4096"),
         (&prefixed(4, b"\xff\xff\xff\xff"), Hears::Hello, "HELLO does not decode"),
-        (&prefixed(0, b""), Hears::Hello, "max_concurrent_calls 0"),
+        (&prefixed(0, b""), Hears::Hello, "the peer () 0 to 0; upgrade the older"),
     ] {
         assert_refused(&victim, bytes, hears, words).await;
     }
