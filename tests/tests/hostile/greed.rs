@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use verbwire_core::message::{CallId, Head};
-use verbwire_tests::fixture::Fixture;
+use verbwire_tests::fixture::{Fixture, LONG};
 use verbwire_tests::raw::{self, call, message};
 
 use crate::bad::{MAX_CALLS, MAX_MESSAGE, PLENTY, PRODUCE, Victim};
@@ -57,7 +57,7 @@ async fn a_peer_that_reads_no_refusals_costs_bounded_memory(fixture: Fixture) {
         raw::request(CallId { slot: 0, generation }, path, PLENTY, b"")
     });
     let requests = requests.collect::<Vec<_>>().concat();
-    let taken = peer.send_while_taken(&requests, PATIENCE).await;
+    let taken = peer.send_while_taken(&requests, LONG).await;
     assert_eq!(taken, requests.len(), "the server stopped reading");
     victim.assert_serves().await;
     // Beyond what the sockets and the send queue hold, an answer takes the place of the one before it in the

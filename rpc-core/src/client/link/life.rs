@@ -50,8 +50,17 @@ impl Shared {
 
     /// No call begins any more: who waits for a slot wakes, and learns from `begin` why.
     pub(in crate::client) fn refuse_waiting(&self, why: String) {
-        self.free_slots.close();
+        // First, so that whoever finds the connection closed finds out why.
         self.live_on_as(Life::Leaving(Error::new(ErrorKind::Closed, why)));
+        self.free_slots.close();
+    }
+
+    /// Why calls may begin no more.
+    pub(in crate::client) fn why_left(&self) -> Option<Error> {
+        match &*self.life.borrow() {
+            Life::Open => None,
+            Life::Leaving(cause) | Life::Ended(cause) => Some(cause.clone()),
+        }
     }
 
     fn live_on_as(&self, next: Life) {
@@ -68,8 +77,8 @@ impl Shared {
     /// The connection is gone: ends every call with the cause, and lets none begin.
     pub(in crate::client) fn end(&self, cause: &Error) {
         let wakers = self.table.with(|calls| calls.handle_closed(cause.clone()));
-        self.free_slots.close();
         self.live_on_as(Life::Ended(cause.clone()));
+        self.free_slots.close();
         wakers.into_iter().for_each(Waker::wake);
     }
 }

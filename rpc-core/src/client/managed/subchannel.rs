@@ -280,6 +280,8 @@ impl Subchannel {
         }
         let served = links.served();
         let generation = state.links.take();
+        // A call may find this out before the keeper does.
+        state.cause = link.shared().why_left().or_else(|| state.cause.take());
         state.rules.handle_left(Instant::now(), served);
         drop(state);
         // May close connections.
