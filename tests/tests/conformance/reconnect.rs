@@ -13,6 +13,7 @@ use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::doomed::{Doomed, Part};
 use verbwire_tests::fixture::{Fixture, LONG, Serving, begin, endpoint, offering, short};
+use verbwire_tests::pki;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::{Blob, Ticket};
 use verbwire_tests::service::Desk;
@@ -400,8 +401,8 @@ async fn a_balanced_channel_goes_on_without_a_server_that_was_killed(fixture: Fi
         servers.push(Doomed::start(&fixture, Part::Server, &fixture.target()).await);
     }
     let targets: Vec<_> = servers.iter().map(|server| server.target().to_owned()).collect();
-    let channel =
-        Endpoint::balanced(&targets).expect("targets").connect().await.expect("they listen");
+    let several = Endpoint::balanced(&targets).expect("targets");
+    let channel = pki::trusted(several, &targets[0]).connect().await.expect("they listen");
     let endpoints = channel.endpoints().expect("it has several");
     assert_eq!(endpoints.list().len(), 3);
     let client = ConformanceClient::new(channel);
