@@ -252,14 +252,20 @@ fn run_alone(seed: u64) -> Report {
 fn calls_survive_a_thousand_deaths_of_their_second_path() {
     let only = std::env::var("SEED").ok().map(|seed| seed.parse().expect("SEED is a number"));
     let seeds = only.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
-    for seed in seeds {
-        let report = run_alone(seed);
-        println!("seed {seed}: {report:?}");
-        assert!(report.switches >= SWITCHES, "seed {seed}: {report:?}");
-        assert!(report.replies > 10 * SWITCHES, "seed {seed}: {report:?}");
-        let cut_off: u64 = report.failures.values().sum();
-        assert!(cut_off > 0, "seed {seed}: no death met a call: {report:?}");
-    }
+    // Each is a world of its own.
+    std::thread::scope(|scope| {
+        for seed in seeds {
+            scope.spawn(move || assert_survived(seed, &run_alone(seed)));
+        }
+    });
+}
+
+fn assert_survived(seed: u64, report: &Report) {
+    println!("seed {seed}: {report:?}");
+    assert!(report.switches >= SWITCHES, "seed {seed}: {report:?}");
+    assert!(report.replies > 10 * SWITCHES, "seed {seed}: {report:?}");
+    let cut_off: u64 = report.failures.values().sum();
+    assert!(cut_off > 0, "seed {seed}: no death met a call: {report:?}");
 }
 
 #[test]
