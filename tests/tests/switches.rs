@@ -155,7 +155,7 @@ impl World {
             assert!(ended.is_ok(), "seed {}: call {number} never ended", self.seed);
             let ended = ended.expect("looked at above");
             self.judge(number, &sent, ended);
-            sleep(Duration::from_micros(random.u64(0..30_000))).await;
+            sleep(Duration::from_micros(random.u64(0..80_000))).await;
         }
     }
 
