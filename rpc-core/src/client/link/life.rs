@@ -14,7 +14,11 @@ pub(in crate::client) enum Life {
     Open,
     /// It takes no more, for this reason; those that it has go on.
     Leaving(Error),
-    Ended(Error),
+    Ended {
+        cause: Error,
+        /// Why it took no more before that, if it did; else the cause.
+        left: Error,
+    },
 }
 
 /// Waits for the end of a connection, or for the word that it takes no more calls. Keeps nothing of it.
@@ -29,7 +33,7 @@ impl Shared {
     pub(in crate::client) fn state(&self) -> ConnectivityState {
         match *self.life.borrow() {
             Life::Open => ConnectivityState::Ready,
-            Life::Leaving(_) | Life::Ended(_) => ConnectivityState::Shutdown,
+            Life::Leaving(_) | Life::Ended { .. } => ConnectivityState::Shutdown,
         }
     }
 
@@ -59,25 +63,27 @@ impl Shared {
     pub(in crate::client) fn why_left(&self) -> Option<Error> {
         match &*self.life.borrow() {
             Life::Open => None,
-            Life::Leaving(cause) | Life::Ended(cause) => Some(cause.clone()),
+            Life::Leaving(why) | Life::Ended { left: why, .. } => Some(why.clone()),
         }
     }
 
     fn live_on_as(&self, next: Life) {
         self.life.send_if_modified(|life| {
-            let is_news =
-                matches!((&*life, &next), (Life::Open, _) | (Life::Leaving(_), Life::Ended(_)));
-            if is_news {
-                *life = next;
-            }
-            is_news
+            *life = match (&*life, next) {
+                (Life::Open, next) => next,
+                (Life::Leaving(why), Life::Ended { cause, .. }) => {
+                    Life::Ended { cause, left: why.clone() }
+                }
+                _ => return false,
+            };
+            true
         });
     }
 
     /// The connection is gone: ends every call with the cause, and lets none begin.
     pub(in crate::client) fn end(&self, cause: &Error) {
         let wakers = self.table.with(|calls| calls.handle_closed(cause.clone()));
-        self.live_on_as(Life::Ended(cause.clone()));
+        self.live_on_as(Life::Ended { cause: cause.clone(), left: cause.clone() });
         self.free_slots.close();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -86,8 +92,8 @@ impl Shared {
 impl Leaving {
     /// Why the connection has ended; `None` if it was dropped.
     pub(in crate::client) async fn ended(mut self) -> Option<Error> {
-        match self.0.wait_for(|life| matches!(life, Life::Ended(_))).await.as_deref() {
-            Ok(Life::Ended(cause)) => Some(cause.clone()),
+        match self.0.wait_for(|life| matches!(life, Life::Ended { .. })).await.as_deref() {
+            Ok(Life::Ended { cause, .. }) => Some(cause.clone()),
             _ => None,
         }
     }
@@ -97,7 +103,7 @@ impl Leaving {
         // Nobody is left to change it where the connection has been dropped.
         let life = self.0.wait_for(|life| !matches!(life, Life::Open)).await;
         match life.as_deref() {
-            Ok(Life::Leaving(cause) | Life::Ended(cause)) => Some(cause.clone()),
+            Ok(Life::Leaving(why) | Life::Ended { left: why, .. }) => Some(why.clone()),
             Ok(Life::Open) | Err(_) => None,
         }
     }

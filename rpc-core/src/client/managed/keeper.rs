@@ -17,9 +17,9 @@ pub(super) async fn keep(watch: Watch, connector: Arc<Connector>, mut leaving: O
     let subchannel = watch.subchannel();
     loop {
         if let Some(leaving) = leaving.take() {
-            let cause = leaving.wait().await;
+            leaving.wait().await;
             let Some(subchannel) = subchannel.upgrade() else { return };
-            subchannel.handle_left(cause);
+            subchannel.handle_left();
         }
         let due = match subchannel.upgrade() {
             Some(subchannel) => subchannel.next_attempt(),

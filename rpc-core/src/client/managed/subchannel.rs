@@ -253,12 +253,9 @@ impl Subchannel {
         self.tell();
     }
 
-    /// The primary connection takes no more calls, for this reason.
-    pub(super) fn handle_left(&self, cause: Option<Error>) {
-        let mut state = lock(&self.state);
-        state.cause = cause.or_else(|| state.cause.take());
-        let primary = state.links.as_ref().map(|links| Arc::clone(&links.primary));
-        drop(state);
+    /// The primary connection takes no more calls.
+    pub(super) fn handle_left(&self) {
+        let primary = lock(&self.state).links.as_ref().map(|links| Arc::clone(&links.primary));
         if let Some(primary) = primary {
             self.leave(&primary);
         }
