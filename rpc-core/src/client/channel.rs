@@ -29,7 +29,8 @@ use crate::transport::{Path, Target, Transport};
 ///
 /// When its connection ends, a channel makes another one at once, and when it cannot, again after delays that grow. When its
 /// server takes no more calls it does so too: new calls go over the new connection, and those that run end on the old one. A
-/// call that its connection's end cut off is made again where that is safe, once, and within its deadline: if it was not
+/// call that its connection's end cut off is made again where that is safe, once (beside once on the other path of the same
+/// connection, where it has two), and within its deadline: if it was not
 /// executed, or if its method is idempotent or it has a [`Slot`](super::Slot); but not if its request is a stream of which
 /// anything was read. Every other call that was cut off fails with `Unavailable` and the cause. A channel of
 /// [`connect_once`](Self::connect_once) has one connection and does nothing of that.

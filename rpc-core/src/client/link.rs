@@ -177,6 +177,11 @@ impl Link {
         self
     }
 
+    /// The path that this one is beside, if it is a second one.
+    pub(super) fn first(&self) -> Option<&Arc<Self>> {
+        self.first.as_ref()
+    }
+
     /// The path for a call with so many bytes of metadata: over RDMA there is less room, and what an application may say must not
     /// depend on its path. This one where its first takes no calls, or has no room either.
     pub(super) fn with_room(self: Arc<Self>, metadata: usize) -> Arc<Self> {

@@ -196,7 +196,8 @@ impl RemoteCall {
                     true => Connection::Stays,
                     false => Connection::Leaves,
                 };
-                match history.attempts.handle_end(status, connection, repeatable) {
+                let over = history.over(link);
+                match history.attempts.handle_end(status, connection, over, repeatable) {
                     Ok(again) => (Some(again), None),
                     Err(status) => (None, Some(status)),
                 }

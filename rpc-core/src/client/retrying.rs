@@ -3,15 +3,17 @@
 //! Owns what is known of them and the wait before the next; [`proto::resend`](crate::proto::resend) and
 //! [`proto::retry`](crate::proto::retry) have the rules.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{mem, ptr};
 
 use tokio::time::Instant;
 
+use super::link::Link;
 use super::managed::Managed;
 use crate::backoff::Backoff;
 use crate::error_details::RetryInfo;
-use crate::proto::resend::{Attempts, Repeatable};
+use crate::proto::resend::{Attempts, Over, Repeatable};
 use crate::proto::retry::RetryPolicy;
 use crate::status::Status;
 
@@ -20,6 +22,8 @@ use crate::status::Status;
 pub(super) struct History {
     pub(super) attempts: Attempts,
     policy: Option<Arc<RetryPolicy>>,
+    /// Of the path that the last attempt failed on, if it was a second one: the first beside it.
+    first: Weak<Link>,
     /// Of the policy, once it was asked.
     backoff: Option<Backoff>,
     /// Attempts that were made because of the policy.
@@ -29,6 +33,16 @@ pub(super) struct History {
 impl History {
     pub(super) fn of(policy: Arc<RetryPolicy>) -> Self {
         Self { policy: Some(policy), ..Self::default() }
+    }
+
+    /// Which attempt it was that failed on this path.
+    pub(super) fn over(&mut self, failed: &Arc<Link>) -> Over {
+        let first =
+            mem::replace(&mut self.first, failed.first().map_or_else(Weak::new, Arc::downgrade));
+        match ptr::eq(first.as_ptr(), Arc::as_ptr(failed)) {
+            true => Over::SameConnection,
+            false => Over::Another,
+        }
     }
 
     /// Whether the request has a policy of its own.

@@ -1,6 +1,6 @@
 //! Whether a call whose connection took it down is made again, by the channel and without its caller.
 //!
-//! At most once per call, and never if a repeat could run a handler twice that must run once. Owns what is known of the attempts
+//! At most once per call over another connection, beside once over the first path of its own, and never if a repeat could run a handler twice that must run once. Owns what is known of the attempts
 //! at one call; does not make them.
 
 use crate::status::{Code, Executed, Origin, Status};
@@ -25,6 +25,16 @@ pub enum Connection {
     Stays,
     /// It takes none.
     Leaves,
+}
+
+/// Which attempt it was that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// That over the first path of a connection, after one over its second. What ends a connection ends both paths, one after the
+    /// other, so this one says nothing of other connections.
+    SameConnection,
+    /// Any other.
+    Another,
 }
 
 /// What to do.
@@ -57,10 +67,11 @@ impl Attempts {
         &mut self,
         status: Status,
         connection: Connection,
+        over: Over,
         repeatable: Repeatable,
     ) -> Result<Resend, Status> {
         let status = self.overall(status);
-        if self.is_resent {
+        if self.is_resent && over == Over::Another {
             return Err(status);
         }
         match resend(&status, connection, repeatable) {
@@ -164,10 +175,22 @@ mod tests {
         let mut attempts = Attempts::default();
         let mut end = || {
             let status = ended(Origin::Transport, Executed::No);
-            attempts.handle_end(status, Connection::Leaves, Repeatable::Always)
+            attempts.handle_end(status, Connection::Leaves, Over::Another, Repeatable::Always)
         };
         assert_eq!(end().expect("again"), Resend::Anywhere);
         assert_eq!(end().expect_err("once").executed(), Executed::No);
+    }
+
+    #[test]
+    fn a_call_that_fell_back_to_the_first_path_of_a_dying_connection_is_made_again_once_more() {
+        let mut attempts = Attempts::default();
+        let mut end = |over| {
+            let status = ended(Origin::Transport, Executed::No);
+            attempts.handle_end(status, Connection::Leaves, over, Repeatable::IfNotExecuted)
+        };
+        assert_eq!(end(Over::Another).expect("to the first path"), Resend::Anywhere);
+        assert_eq!(end(Over::SameConnection).expect("to the next"), Resend::Anywhere);
+        end(Over::Another).expect_err("once over another connection");
     }
 
     /// The second attempt did not run, and the first one may have.
@@ -181,10 +204,13 @@ mod tests {
         ] {
             let mut attempts = Attempts::default();
             let status = ended(Origin::Transport, first);
-            attempts.handle_end(status, Connection::Leaves, Repeatable::Always).expect("again");
+            attempts
+                .handle_end(status, Connection::Leaves, Over::Another, Repeatable::Always)
+                .expect("again");
             assert_eq!(attempts.overall(ended(Origin::Peer, last)).executed(), expected);
             let status = ended(Origin::Peer, last);
-            let ended = attempts.handle_end(status, Connection::Stays, Repeatable::Always);
+            let ended =
+                attempts.handle_end(status, Connection::Stays, Over::Another, Repeatable::Always);
             assert_eq!(ended.expect_err("final").executed(), expected, "{first:?} {last:?}");
         }
     }
@@ -195,7 +221,8 @@ mod tests {
         let mut attempts = Attempts::default();
         attempts.handle_retry(ended(Origin::Peer, Executed::Yes));
         let last = ended(Origin::Transport, Executed::No);
-        let again = attempts.handle_end(last, Connection::Leaves, Repeatable::Always);
+        let again =
+            attempts.handle_end(last, Connection::Leaves, Over::Another, Repeatable::Always);
         assert_eq!(again.expect_err("it ran").executed(), Executed::Yes);
     }
 
@@ -203,7 +230,9 @@ mod tests {
     fn a_call_that_cannot_be_made_again_ends_as_it_did_at_first() {
         let mut attempts = Attempts::default();
         let first = ended(Origin::Transport, Executed::Maybe).with_message("first".to_owned());
-        attempts.handle_end(first, Connection::Leaves, Repeatable::Always).expect("again");
+        attempts
+            .handle_end(first, Connection::Leaves, Over::Another, Repeatable::Always)
+            .expect("again");
         let none = Status::unavailable("no connection").with_executed(Executed::No);
         let ended = attempts.handle_none(none);
         assert_eq!((ended.message(), ended.executed()), ("first", Executed::Maybe));
