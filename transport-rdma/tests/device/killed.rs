@@ -104,14 +104,17 @@ async fn receive_for_ever(end: End, expected: Bytes) -> Error {
     }
 }
 
-/// Waits until memory of this side is in the hands of the peer, then some more.
+/// Waits until memory of this side is in the hands of the peer, then some more, and returns while it is again: between two bodies
+/// none is.
 async fn until(transport: &RdmaTransport, round: u32, is_used: impl Fn(PoolCounts) -> bool) {
     let deadline = Instant::now() + LONG;
-    while !is_used(transport.pools()) {
-        assert!(Instant::now() < deadline, "nothing is written: {:?}", transport.pools());
-        sleep(Duration::from_micros(200)).await;
+    for more in [0, 7 * round] {
+        sleep(Duration::from_millis(u64::from(more))).await;
+        while !is_used(transport.pools()) {
+            assert!(Instant::now() < deadline, "nothing is written: {:?}", transport.pools());
+            sleep(Duration::from_micros(200)).await;
+        }
     }
-    sleep(Duration::from_millis(u64::from(7 * round))).await;
 }
 
 /// The survivor hears of it, and all memory is its own again.
@@ -143,7 +146,6 @@ async fn a_client_killed_amid_its_writes_leaves_the_server_all_memory() {
         let far = accepting.handshake(side(8)).await.expect("HELLO").connection;
         let ended = tokio::spawn(receive_for_ever(far.clone(), pattern(1, LEN)));
         until(&transport, round, |pools| pools.landing.in_use_bytes > 0).await;
-        assert!(transport.pools().landing.in_use_bytes > 0, "it would die between two bodies");
         peer.kill();
         survived(&transport, far, ended).await;
     }
@@ -168,7 +170,6 @@ async fn a_server_killed_amid_writes_leaves_the_client_all_memory() {
         let near = transport.connect(&target, side(7)).await.expect("connected").connection;
         let ended = tokio::spawn(send_for_ever(near.clone()));
         until(&transport, round, |pools| pools.staging.in_use_bytes > 0).await;
-        assert!(transport.pools().staging.in_use_bytes > 0, "nothing is under way");
         peer.kill();
         survived(&transport, near, ended).await;
     }
