@@ -25,7 +25,7 @@ use crate::proxy::Proxy;
 use crate::service::{Desk, Witness};
 
 /// Longer than anything that a case waits for takes on a loaded machine.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// Short enough to wait for its end, and longer than a call takes; the device lab, which emulates each instruction of both
 /// ends, gets more.
