@@ -1,5 +1,6 @@
 //! Requests and responses: a message with what is said about it.
 
+mod received;
 mod response;
 
 use std::any::Any;
@@ -9,10 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::buf::Buffer;
 use crate::client::Turn;
-use crate::compression::{Compression, Outbound};
-use crate::context::{self, Cancelled};
+use crate::compression::Compression;
+use crate::context;
 use crate::extensions::{self, Extensions};
 use crate::interceptor::Payload;
 use crate::message::SlotUse;
@@ -20,24 +20,16 @@ use crate::metadata::{self, MetadataMap};
 use crate::proto::deadlines::{deadline_after, expired_before_execution};
 use crate::proto::entrance::Entrance;
 use crate::proto::retry::RetryPolicy;
-use crate::server::{too_large, too_much_metadata};
-use crate::status::{Executed, Status};
-use crate::transport::pressure::PressureWatch;
-use crate::transport::{Path, PeerCertificates, Transport};
+use crate::status::Status;
 
+pub(crate) use received::{ConnectionOrigin, Origin, Received, Who};
 pub use response::Response;
 
 /// A request: on the client a message with options, in a handler a message with where it came from.
 #[derive(Debug)]
 pub struct Request<T> {
     message: T,
-    timeout: Option<Duration>,
-    expected_reply: Option<u64>,
-    /// `None` where the channel says it.
-    wait_for_ready: Option<bool>,
-    deadline_of: DeadlineOf,
-    /// `None` where the channel says it.
-    compression: Option<Compression>,
+    options: Options,
     received: Option<Received>,
     /// Boxed, because most requests have none, and all are moved.
     metadata: Option<Box<MetadataMap>>,
@@ -47,6 +39,16 @@ pub struct Request<T> {
     extensions: Option<Box<Extensions>>,
     /// Of a received request, where something stands before its handler.
     entrance: Option<Arc<Entrance>>,
+}
+
+/// What the caller asks for. Where it is `None`, the channel says it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Options {
+    timeout: Option<Duration>,
+    expected_reply: Option<u64>,
+    wait_for_ready: Option<bool>,
+    deadline_of: DeadlineOf,
+    compression: Option<Compression>,
 }
 
 /// The use of a slot that a call has, and on a server what bounds the calls that run. Such a call goes on when its connection
@@ -67,67 +69,6 @@ enum DeadlineOf {
     Nobody,
     /// It is known: the call has begun, and an interceptor has it.
     At(Instant),
-}
-
-/// What a server knows of a request.
-#[derive(Debug, Clone)]
-pub(crate) struct Received {
-    pub(crate) deadline: Instant,
-    pub(crate) origin: Origin,
-}
-
-/// Where a request came from, and where memory for its reply comes from.
-#[derive(Clone)]
-pub(crate) enum Origin {
-    /// The caller's own task.
-    InProcess,
-    /// A connection.
-    Connection(Arc<ConnectionOrigin>),
-}
-
-/// The part of an [`Origin`] that all requests of a connection share.
-pub(crate) struct ConnectionOrigin {
-    /// Its number among all connections, as HELLO says it.
-    pub(crate) number: u64,
-    /// The connection that it is the second path of.
-    pub(crate) parent: Option<u64>,
-    pub(crate) path: Path,
-    pub(crate) who: Who,
-    pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) pressure: PressureWatch,
-    /// Longest reply that the client accepts.
-    pub(crate) max_reply: usize,
-    /// Longest metadata that it accepts.
-    pub(crate) max_metadata: usize,
-    /// How messages to it may be compressed.
-    pub(crate) takes: Outbound,
-}
-
-/// Who is at the other end of a connection, whichever of its paths a request takes.
-#[derive(Clone, Default)]
-pub(crate) struct Who {
-    pub(crate) certificates: Option<PeerCertificates>,
-    /// What the server's authentication found.
-    pub(crate) identity: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-impl ConnectionOrigin {
-    /// Refuses a reply that the client would refuse.
-    pub(crate) fn check_reply(&self, len: usize) -> Result<(), Status> {
-        if len <= self.max_reply {
-            return Ok(());
-        }
-        Err(too_large("reply", len, self.max_reply, "client").with_executed(Executed::Yes))
-    }
-
-    /// Refuses metadata of a reply that the client would refuse.
-    pub(crate) fn check_metadata(&self, len: usize) -> Result<(), Status> {
-        if len <= self.max_metadata {
-            return Ok(());
-        }
-        Err(too_much_metadata("reply", len, self.max_metadata, "client")
-            .with_executed(Executed::Yes))
-    }
 }
 
 impl<T> Request<T> {
@@ -162,44 +103,21 @@ impl<T> Request<T> {
         self,
         change: impl FnOnce(T) -> Result<U, E>,
     ) -> Result<Request<U>, E> {
-        let Self {
-            message,
-            timeout,
-            expected_reply,
-            wait_for_ready,
-            deadline_of,
-            compression,
-            received,
-            metadata,
-            slot,
-            extensions,
-            entrance,
-        } = self;
-        Ok(Request {
-            message: change(message)?,
-            timeout,
-            expected_reply,
-            wait_for_ready,
-            deadline_of,
-            compression,
-            received,
-            metadata,
-            slot,
-            extensions,
-            entrance,
-        })
+        let Self { message, options, received, metadata, slot, extensions, entrance } = self;
+        let message = change(message)?;
+        Ok(Request { message, options, received, metadata, slot, extensions, entrance })
     }
 
     /// Sets how long the call may take, from the moment the client method is called.
     ///
     /// It travels with the request and is enforced on both sides; the call ends with `DeadlineExceeded`.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = Some(timeout);
+        self.options.timeout = Some(timeout);
     }
 
     /// The timeout that was set, if one was.
     pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
+        self.options.timeout
     }
 
     /// The same request without the deadline of the handler that sends it.
@@ -208,7 +126,7 @@ impl<T> Request<T> {
     /// less. A detached one has its own timeout alone, or the channel's default.
     #[must_use]
     pub fn detached(mut self) -> Self {
-        self.deadline_of = DeadlineOf::Nobody;
+        self.options.deadline_of = DeadlineOf::Nobody;
         self
     }
 
@@ -216,35 +134,35 @@ impl<T> Request<T> {
     /// long reply then goes out with the request, and the reply needs no round trip for it. A longer reply is no
     /// error. Takes the place of the method's `expected_reply_size`.
     pub fn expect_reply(&mut self, bytes: u64) {
-        self.expected_reply = Some(bytes);
+        self.options.expected_reply = Some(bytes);
     }
 
     /// The length of the reply, if one was set.
     pub fn expected_reply(&self) -> Option<u64> {
-        self.expected_reply
+        self.options.expected_reply
     }
 
     /// Says whether the call waits, at most until its deadline, where its channel cannot connect for now. Else it fails at
     /// once with `Unavailable`, not executed, and the reason. While the channel connects, calls wait in any case. Takes the
     /// place of what the channel does by itself.
     pub fn set_wait_for_ready(&mut self, wait: bool) {
-        self.wait_for_ready = Some(wait);
+        self.options.wait_for_ready = Some(wait);
     }
 
     /// What was set.
     pub fn wait_for_ready(&self) -> Option<bool> {
-        self.wait_for_ready
+        self.options.wait_for_ready
     }
 
     /// Says whether the request is compressed, of a stream each message: an [`Encoding`](crate::compression::Encoding), or
     /// [`Compression::NONE`]. Takes the place of what the channel does by itself. Means nothing to a service in this process.
     pub fn set_compression(&mut self, compression: impl Into<Compression>) {
-        self.compression = Some(compression.into());
+        self.options.compression = Some(compression.into());
     }
 
     /// What was set.
     pub fn compression(&self) -> Option<Compression> {
-        self.compression
+        self.options.compression
     }
 
     /// Makes this an attempt at the call that has this use of a slot, see [`Session`](crate::client::Session): of all
@@ -318,7 +236,7 @@ impl<T> Request<T> {
     /// In a handler or an interceptor: when the call must be done. `None` on a request that is not part of a call
     /// yet.
     pub fn deadline(&self) -> Option<Instant> {
-        match (&self.received, self.deadline_of) {
+        match (&self.received, self.options.deadline_of) {
             (_, DeadlineOf::At(due)) => Some(due),
             (received, _) => received.as_ref().map(|received| received.deadline),
         }
@@ -342,82 +260,6 @@ impl<T> Request<T> {
         self.extensions.get_or_insert_default()
     }
 
-    /// In a handler: resolves when nobody waits for this call any more, for work that outlives the handler. The
-    /// handler itself is dropped then and need not ask.
-    ///
-    /// To be called in the handler, or in a task that [`spawn`](crate::spawn) began; the future may be awaited
-    /// anywhere. Elsewhere it never resolves.
-    pub fn cancelled(&self) -> Cancelled {
-        context::cancelled()
-    }
-
-    /// In a handler: the way the request came. `None` in process, and on a request that was not received.
-    pub fn path(&self) -> Option<&Path> {
-        match &self.received.as_ref()?.origin {
-            Origin::InProcess => None,
-            Origin::Connection(connection) => Some(&connection.path),
-        }
-    }
-
-    /// In a handler: the certificates that the client has shown, where its connection asks for them (`tls://`). `None` where
-    /// it does not, where the client has shown none, and in process.
-    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
-        match &self.received.as_ref()?.origin {
-            Origin::InProcess => None,
-            Origin::Connection(connection) => connection.who.certificates.as_ref(),
-        }
-    }
-
-    /// In a handler: who calls, as the server's authentication has found (`Builder::authenticate`). `None` if it found
-    /// something of another type, without one, and in process.
-    pub fn identity<I: Send + Sync + 'static>(&self) -> Option<&I> {
-        match &self.received.as_ref()?.origin {
-            Origin::InProcess => None,
-            Origin::Connection(connection) => connection.who.identity.as_ref()?.downcast_ref(),
-        }
-    }
-
-    /// The number of the connection that it came over, whichever of its paths.
-    pub(crate) fn connection(&self) -> Option<u64> {
-        match &self.received.as_ref()?.origin {
-            Origin::InProcess => None,
-            Origin::Connection(connection) => Some(connection.parent.unwrap_or(connection.number)),
-        }
-    }
-
-    /// In a handler: `len` zeroed bytes that the connection can send without a copy, to fill a large reply
-    /// field in place.
-    ///
-    /// # Errors
-    ///
-    /// `ResourceExhausted` if no reply can be that long, or if the transport's pool has no room before the
-    /// call's deadline.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future takes nothing.
-    pub async fn alloc(&self, len: usize) -> Result<Buffer, Status> {
-        match &self.received {
-            Some(Received { deadline, origin: Origin::Connection(connection) }) => {
-                connection.check_reply(len)?;
-                connection.transport.alloc(len, *deadline).await
-            }
-            _ => Buffer::zeroed(len),
-        }
-        .map_err(|error| error.to_status(Executed::Yes))
-    }
-
-    /// In a handler: how much memory requests that this process still holds pin of what its connection receives into, and
-    /// when that changes. See [`Channel::memory_pressure`](crate::Channel::memory_pressure).
-    pub fn memory_pressure(&self) -> PressureWatch {
-        match &self.received {
-            Some(Received { origin: Origin::Connection(connection), .. }) => {
-                connection.pressure.clone()
-            }
-            _ => PressureWatch::none(),
-        }
-    }
-
     pub(crate) fn received(
         message: T,
         received: Received,
@@ -433,11 +275,7 @@ impl<T> Request<T> {
     ) -> Self {
         Self {
             message,
-            timeout: None,
-            expected_reply: None,
-            wait_for_ready: None,
-            deadline_of: DeadlineOf::default(),
-            compression: None,
+            options: Options::default(),
             received,
             metadata,
             slot: None,
@@ -455,15 +293,15 @@ impl<T> Request<T> {
 
     /// The same request with a deadline that is known.
     pub(crate) fn with_due(mut self, due: Instant) -> Self {
-        self.deadline_of = DeadlineOf::At(due);
+        self.options.deadline_of = DeadlineOf::At(due);
         self
     }
 
     /// When a call of this request must be done, on a channel with this default timeout.
     pub(crate) fn due(&self, default: Duration) -> Instant {
         let now = Instant::now();
-        let own = self.timeout.map(|timeout| deadline_after(now, timeout));
-        let inherited = match self.deadline_of {
+        let own = self.options.timeout.map(|timeout| deadline_after(now, timeout));
+        let inherited = match self.options.deadline_of {
             DeadlineOf::Handler => context::deadline(),
             DeadlineOf::Nobody => None,
             DeadlineOf::At(due) => Some(due),
@@ -483,26 +321,13 @@ impl Request<Payload> {
     pub fn copy(&self) -> Option<Self> {
         Some(Self {
             message: self.message.copy()?,
-            timeout: self.timeout,
-            expected_reply: self.expected_reply,
-            wait_for_ready: self.wait_for_ready,
-            deadline_of: self.deadline_of,
-            compression: self.compression,
+            options: self.options,
             received: self.received.clone(),
             metadata: self.metadata.clone(),
             slot: self.slot.clone(),
             extensions: None,
             entrance: self.entrance.clone(),
         })
-    }
-}
-
-impl std::fmt::Debug for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::InProcess => f.write_str("in process"),
-            Self::Connection(connection) => write!(f, "{}", connection.path),
-        }
     }
 }
 
