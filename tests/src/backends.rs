@@ -38,6 +38,8 @@ pub enum Place {
     Auto,
     /// At a name in this process, and beside it at a host of a network of software NICs.
     AutoFabric,
+    /// At a port of the loopback interface inside TLS, and beside it at a host of a network of software NICs.
+    AutoTls,
     /// At a socket in the case's own folder.
     Unix,
     /// At a host of a network of software NICs of the case's own, in this process.
@@ -91,6 +93,14 @@ pub const BACKENDS: &[Backend] = &[
         time: Time::Real,
         death: Death::Runtime,
         lacks: &[WHOLE, MOVES],
+    },
+    // Calls move from TLS to the software NIC, and who their client is with them.
+    Backend {
+        name: "auto-tls",
+        place: Place::AutoTls,
+        time: Time::Real,
+        death: Death::Runtime,
+        lacks: &[MOVES],
     },
     Backend {
         name: "unix",
@@ -166,6 +176,7 @@ impl Place {
             Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
             Self::Auto => "127.0.0.1:0".to_owned(),
             Self::AutoFabric => format!("autofabric://conformance-{number}"),
+            Self::AutoTls => "autofabric://127.0.0.1:0".to_owned(),
             Self::Tls => "tls://127.0.0.1:0".to_owned(),
             Self::Fabric => format!("fabric://conformance-{number}/server:0"),
             Self::Rdma => {

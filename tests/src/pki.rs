@@ -93,6 +93,7 @@ pub fn trusted(endpoint: Endpoint, target: &str) -> Endpoint {
     }
 }
 
+/// `autofabric://` begins with TLS at addresses, and without at names.
 fn is_tls(target: &str) -> bool {
-    target.starts_with("tls://")
+    target.starts_with("tls://") || target.starts_with("autofabric://127.0.0.1:")
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 #[cfg(feature = "rdma")]
 use std::sync::LazyLock;
+#[cfg(feature = "fabric")]
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(any(feature = "tcp", feature = "fabric"))]
 use verbwire_core::transport::Auto;
@@ -44,17 +46,23 @@ impl Tls {
     /// How `auto://` begins.
     #[cfg(feature = "tcp")]
     fn first(&self) -> (&'static str, Arc<dyn Transport>) {
+        self.encrypted().unwrap_or_else(|| ("tcp", Arc::new(verbwire_tcp::TcpTransport::default())))
+    }
+
+    /// The transport with TLS, where that is set.
+    #[cfg(any(feature = "tcp", feature = "fabric"))]
+    fn encrypted(&self) -> Option<(&'static str, Arc<dyn Transport>)> {
         #[cfg(feature = "tls")]
         if self.client.is_some() || self.server.is_some() {
-            return ("tls", Arc::new(self.transport()));
+            return Some(("tls", Arc::new(self.transport())));
         }
-        ("tcp", Arc::new(verbwire_tcp::TcpTransport::default()))
+        None
     }
 
     /// A client that was told whom to trust is not connected in the open.
     fn check(&self, target: &Target) -> Result<(), Error> {
         #[cfg(feature = "tls")]
-        if self.client.is_some() && !matches!(target.scheme(), "tls" | "auto") {
+        if self.client.is_some() && !matches!(target.scheme(), "tls" | "auto" | "autofabric") {
             let message = format!(
                 "TLS is set for {target}, which does not speak it: write tls://{}",
                 target.address()
@@ -112,7 +120,7 @@ pub(crate) fn of(target: &Target, tls: &Tls) -> Result<Arc<dyn Transport>, Error
             "begins over TCP, which was left out of this build: turn feature tcp of verbwire on",
         )),
         #[cfg(feature = "fabric")]
-        "autofabric" => Ok(Arc::new(auto_fabric(target))),
+        "autofabric" => Ok(Arc::new(auto_fabric(tls))),
         _ => {
             let known: Vec<_> = BUILT.iter().map(|scheme| format!("{scheme}://")).collect();
             let why = format!("is no transport: this build has {}", known.join(", "));
@@ -131,14 +139,17 @@ fn auto(tls: &Tls) -> Auto {
     Auto::alone(scheme, first, "this build has no RDMA: turn feature rdma of verbwire on")
 }
 
-/// The same for tests: this process first, and the software NIC beside it. Its targets are names.
+/// The same for tests, with the software NIC beside the first: that is this process, and targets are names; or, where TLS is
+/// set, TCP inside TLS, and targets are addresses.
 #[cfg(feature = "fabric")]
-fn auto_fabric(target: &Target) -> Auto {
+fn auto_fabric(tls: &Tls) -> Auto {
+    // A net of its own: the port of an address may not be known yet, and clients are told where to go.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let beside = Target::new("fabric", format!("beside-{number}/server:0"));
     let fabric = Arc::new(verbwire_rdma::FabricTransport::default());
-    let beside = Target::new("fabric", format!("{}/server:0", target.address()));
-    Auto::new(("mem", Arc::new(MemTransport)), ("fabric", fabric))
-        .listening_at(beside)
-        .named("autofabric")
+    let first = tls.encrypted().unwrap_or_else(|| ("mem", Arc::new(MemTransport)));
+    Auto::new(first, ("fabric", fabric)).listening_at(beside).named("autofabric")
 }
 
 /// The schemes of this build.

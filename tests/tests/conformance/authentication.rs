@@ -38,7 +38,7 @@ async fn handlers_see_the_certificate_of_their_client(fixture: Fixture) {
     let (pair, _serving) = fixture.pair_with(|builder| builder.intercept(note)).await;
     pair.client.echo(Blob::default()).await.expect("echo");
     let seen = seen.lock().expect("no panic").expect("the interceptor ran");
-    let is_tls = fixture.backend().place == Place::Tls;
+    let is_tls = matches!(fixture.backend().place, Place::Tls | Place::AutoTls);
     assert_eq!(seen.is_some_and(|len| len > 100), is_tls, "{seen:?}");
 }
 
@@ -186,7 +186,7 @@ async fn credentials_are_not_shown_where_others_can_read_them(fixture: Fixture) 
     });
     let connected = endpoint.connect().await;
     match fixture.backend().place {
-        Place::Tls | Place::Unix | Place::Mem | Place::AutoFabric => {
+        Place::Tls | Place::Unix | Place::Mem | Place::AutoFabric | Place::AutoTls => {
             let client = ConformanceClient::new(connected.expect("nobody else reads that"));
             client.echo(Blob::default()).await.expect("echo");
         }
