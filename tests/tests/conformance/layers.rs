@@ -330,7 +330,12 @@ async fn a_buffer_layer_hands_calls_on_and_their_statuses_back(fixture: Fixture)
         assert_eq!(ticket.number, number);
     }
     let status = client.fail(told()).await.expect_err("as told");
-    assert_same(&status, &pair.client.fail(told()).await.expect_err("as told"));
+    let plain = pair.client.fail(told()).await.expect_err("as told");
+    // Not whose they are: the second call may take another path.
+    assert_eq!(
+        (status.code(), status.message(), status.details(), status.executed()),
+        (plain.code(), plain.message(), plain.details(), plain.executed())
+    );
 }
 
 async fn a_status_comes_through_layers_as_it_is(fixture: Fixture) {
