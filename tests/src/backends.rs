@@ -46,6 +46,8 @@ pub enum Place {
     Fabric,
     /// At the address of an RDMA device, which the device lab gives in `LAB_ADDRESS`.
     Rdma,
+    /// There by `auto://`: TCP, and the device beside it.
+    AutoRdma,
 }
 
 const WHOLE: (Need, &str) = (Need::Pieces, "bodies are handed over whole");
@@ -140,6 +142,23 @@ pub const BACKENDS: &[Backend] = &[
         death: Death::Process,
         lacks: &[],
     },
+    // Calls move from TCP to the device while the case runs.
+    #[cfg(feature = "device")]
+    Backend {
+        name: "auto-rxe",
+        place: Place::AutoRdma,
+        time: Time::Real,
+        death: Death::Process,
+        lacks: &[MOVES],
+    },
+    #[cfg(feature = "device")]
+    Backend {
+        name: "auto-siw",
+        place: Place::AutoRdma,
+        time: Time::Real,
+        death: Death::Process,
+        lacks: &[MOVES],
+    },
     Backend {
         name: "in-process",
         place: Place::InProcess,
@@ -165,7 +184,25 @@ impl Backend {
     }
 }
 
+fn device_address() -> String {
+    std::env::var(LAB_ADDRESS).unwrap_or_else(|_| "unset".to_owned())
+}
+
 impl Place {
+    /// Whether calls go to a device of the lab, whose guest emulates each instruction.
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::Rdma | Self::AutoRdma)
+    }
+
+    /// The transport that calls move to.
+    pub fn second(self) -> Option<&'static str> {
+        match self {
+            Self::AutoFabric | Self::AutoTls => Some("fabric"),
+            Self::AutoRdma => Some("rdma"),
+            _ => None,
+        }
+    }
+
     /// A target that nobody listens at, for a server to bind.
     pub(crate) fn target(self, folder: &Path) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -179,10 +216,8 @@ impl Place {
             Self::AutoTls => "autofabric://127.0.0.1:0".to_owned(),
             Self::Tls => "tls://127.0.0.1:0".to_owned(),
             Self::Fabric => format!("fabric://conformance-{number}/server:0"),
-            Self::Rdma => {
-                let address = std::env::var(LAB_ADDRESS).unwrap_or_else(|_| "unset".to_owned());
-                format!("rdma://{address}:0")
-            }
+            Self::Rdma => format!("rdma://{}:0", device_address()),
+            Self::AutoRdma => format!("auto://{}:0", device_address()),
             Self::Unix => format!("unix://{}/{number}.sock", folder.display()),
         }
     }

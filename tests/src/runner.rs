@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 mod arguments;
 
-use crate::backends::{BACKENDS, Backend, Place};
+use crate::backends::{BACKENDS, Backend};
 use crate::case::{Case, Time};
 use crate::doomed;
 use crate::fixture::Fixture;
@@ -160,10 +160,7 @@ fn run(case: &Case, backend: &'static Backend) -> Result<(), String> {
 }
 
 fn limit(backend: &Backend) -> Duration {
-    match backend.place {
-        Place::Rdma => DEVICE_LIMIT,
-        _ => LIMIT,
-    }
+    if backend.place.is_device() { DEVICE_LIMIT } else { LIMIT }
 }
 
 fn drive(

@@ -1,4 +1,6 @@
 //! The arguments that the usual test runner knows, as far as they make sense here, and how often all of it runs.
+//!
+//! One thing more: a filter that begins with `^` is about the start of a name, as `^rxe::` is not about `auto-rxe::`.
 
 /// Which cases run, and how many at a time.
 #[derive(Debug)]
@@ -53,8 +55,10 @@ impl Arguments {
 
     /// Whether a case of this name runs.
     pub(super) fn choose(&self, name: &str) -> bool {
-        let matches = |filter: &String| {
-            if self.exact { name == filter } else { name.contains(filter.as_str()) }
+        let matches = |filter: &String| match filter.strip_prefix('^') {
+            _ if self.exact => name == filter,
+            Some(start) => name.starts_with(start),
+            None => name.contains(filter.as_str()),
         };
         let is_chosen = self.filters.is_empty() || self.filters.iter().any(matches);
         is_chosen && !self.skips.iter().any(matches)
@@ -82,6 +86,14 @@ mod tests {
         assert!(!arguments.choose("tcp::cancel::a"));
         assert!(!arguments.choose("mem::calls::a"));
         assert_eq!((arguments.threads, arguments.repeat), (3, 5));
+    }
+
+    #[test]
+    fn a_filter_may_be_tied_to_the_start_of_a_name() {
+        let arguments = parse(&["^tcp::", "^auto-tcp::calls::"]).expect("known");
+        assert!(arguments.choose("tcp::cancel::a"));
+        assert!(arguments.choose("auto-tcp::calls::a"));
+        assert!(!arguments.choose("auto-tcp::cancel::a"));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use verbwire::{Channel, Code, Executed, NamedService, Request};
-use verbwire_tests::backends::Place;
+use tokio::time::{sleep, timeout};
+use verbwire::{Channel, Code, Executed, NamedService, Paths, Request};
 use verbwire_tests::case;
 use verbwire_tests::case::{Case, Need};
 use verbwire_tests::fixture::{Fixture, LONG, Serving, connect};
@@ -29,6 +29,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(two_services_share_a_server_and_a_channel).over_a_connection(),
     case!(an_unknown_method_is_unimplemented_and_harms_nothing).over_a_connection(),
     case!(a_handler_knows_the_way_of_its_request).over_one_connection(),
+    case!(calls_take_the_best_path_and_the_channel_says_which).over_a_connection(),
     case!(an_allocated_buffer_is_filled_and_sent_in_place).over_one_path(),
     case!(the_callers_own_memory_is_sent_by_reference_and_let_go),
     case!(a_reply_can_be_made_in_allocated_memory),
@@ -100,7 +101,7 @@ async fn many_callers_get_their_own_answers(fixture: Fixture) {
 
 async fn many_channels_share_a_server(fixture: Fixture) {
     // An emulated device takes seconds for the handshakes, and longer than a server gives one by default.
-    let count = if fixture.backend().place == Place::Rdma { 12 } else { 60 };
+    let count = if fixture.backend().place.is_device() { 12 } else { 60 };
     let (pair, serving) = fixture.pair_with(|builder| builder.handshake_timeout(LONG)).await;
     let mut channels = JoinSet::new();
     for number in 0..count {
@@ -180,6 +181,34 @@ async fn a_handler_knows_the_way_of_its_request(fixture: Fixture) {
     assert_eq!(reply.transport, path.transport);
 }
 
+async fn calls_take_the_best_path_and_the_channel_says_which(fixture: Fixture) {
+    let pair = fixture.pair().await;
+    let paths = || pair.client.channel().paths().expect("a connection has paths");
+    let inspect = async || {
+        let reply = pair.client.inspect(Nothing {}).await.expect("inspect");
+        reply.into_inner().transport
+    };
+    let Some(second) = fixture.backend().place.second() else {
+        assert_eq!(inspect().await, paths().first.path.transport);
+        assert!(paths().second.is_none(), "{}", paths());
+        return;
+    };
+    let moved = async {
+        while inspect().await != second {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(timeout(LONG, moved).await.is_ok(), "no call moved: {}", paths());
+    let before = paths();
+    for _ in 0..10 {
+        assert_eq!(inspect().await, second);
+    }
+    let after = paths();
+    assert_eq!((after.current().path.transport, after.switches), (second, 1));
+    let calls = |paths: &Paths| paths.current().traffic.calls;
+    assert_eq!(calls(&after), calls(&before) + 10, "{after:?}");
+}
+
 async fn an_allocated_buffer_is_filled_and_sent_in_place(fixture: Fixture) {
     let pair = fixture.pair().await;
     let len = 3 << 20;
@@ -220,7 +249,7 @@ async fn the_callers_own_memory_is_sent_by_reference_and_let_go(fixture: Fixture
     assert_eq!(Arc::strong_count(&token), 2, "the encoded request is a copy");
     assert_eq!(call.await.expect("digest").get_ref().checksum, checksum);
     while Arc::strong_count(&token) > 1 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
     }
 }
 

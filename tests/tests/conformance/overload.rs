@@ -283,8 +283,8 @@ async fn a_connection_beyond_the_bound_is_told_so(fixture: Fixture) {
     drop(second);
     drop(first);
     let begun = Instant::now();
-    while serving.client().await.echo(blob(1)).await.is_err() {
-        assert!(begun.elapsed() < LONG, "the place never became free");
+    while let Err(status) = serving.client().await.echo(blob(1)).await {
+        assert!(begun.elapsed() < LONG, "the place never became free: {status}");
         sleep(Duration::from_millis(10)).await;
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use verbwire::{Code, Executed, Request, Status};
-use verbwire_tests::backends::Place;
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::fixture::{Fixture, connect};
@@ -41,7 +40,7 @@ const LONG_EDGES: [usize; 9] =
 /// Lengths of bodies around them, none longer than the limit. An emulated device takes a tenth of a second for a
 /// megabyte: there up to a megabyte.
 fn around_long_edges(fixture: &Fixture) -> impl Iterator<Item = usize> {
-    let longest = if fixture.backend().place == Place::Rdma { MIB + 1 } else { 64 * MIB };
+    let longest = if fixture.backend().place.is_device() { MIB + 1 } else { 64 * MIB };
     let around = |edge| [edge - 1, edge, edge + 1];
     LONG_EDGES.into_iter().flat_map(around).filter(move |len| *len <= longest)
 }

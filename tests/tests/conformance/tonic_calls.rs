@@ -213,7 +213,7 @@ async fn requests_of_tonics_that_nobody_reads_stop_at_their_window(fixture: Fixt
     sender.send(step(Act::Gate, 1)).await.expect("the stream is polled");
     pair.witness.until(|log| log.entered.contains(&1)).await;
     let mut sent = 0;
-    while timeout(Duration::from_millis(50), sender.send(take(vec![0; 900]))).await.is_ok() {
+    while timeout(short(), sender.send(take(vec![0; 900]))).await.is_ok() {
         sent += 1;
         assert!(sent < 100, "nothing stops the caller");
     }
