@@ -34,7 +34,8 @@ pub enum PathPolicy {
     /// Over RDMA when there is a path, else over TCP.
     #[default]
     Auto,
-    /// Over RDMA alone: calls wait for that path until their deadline.
+    /// Over RDMA alone: calls wait for that path until their deadline, and the channel is
+    /// [`Connecting`](crate::ConnectivityState::Connecting) until there is one, also while it is connected over TCP.
     RequireRdma,
     /// Over TCP alone.
     TcpOnly,

@@ -30,7 +30,7 @@ pub const LASTING: Duration = Duration::from_secs(10);
 pub enum ConnectivityState {
     /// It connects when the first call comes.
     Idle,
-    /// It connects. Calls wait for that.
+    /// It connects. Calls wait for that. Or it is connected, and a path is missing that its policy requires.
     Connecting,
     /// Calls go out at once.
     Ready,

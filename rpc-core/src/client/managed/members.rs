@@ -275,7 +275,11 @@ impl Members {
 
     /// The status of a call whose deadline came first.
     pub(super) fn waited_too_long(&self) -> Status {
-        let why = self.failing();
+        let members = self.all();
+        if let Some(status) = members.iter().find_map(|one| one.subchannel.waited_for_preferred()) {
+            return status;
+        }
+        let why = none(&members);
         let message = format!(
             "the deadline passed while the call waited for a connection: {}",
             why.message()

@@ -57,7 +57,7 @@ struct Links {
 impl Links {
     /// Where a call goes.
     fn open(&self, turn: Option<&Turn>) -> Option<&Arc<Link>> {
-        let primary = Some(&self.primary).filter(|_| !self.waits_for_preferred());
+        let primary = Some(&self.primary).filter(|_| !self.needs_preferred());
         let mut open = self.preferred.iter().chain(primary).filter(|link| is_open(link));
         if let Some(of_turn) =
             turn.and_then(|turn| open.clone().find(|link| turn.is_of(link.shared())))
@@ -68,8 +68,13 @@ impl Links {
     }
 
     /// Whether calls must not go over the primary one.
-    fn waits_for_preferred(&self) -> bool {
+    fn needs_preferred(&self) -> bool {
         self.policy == PathPolicy::RequireRdma && self.upgrade.is_some()
+    }
+
+    /// Whether calls wait for a preferred one, which they need and do not have.
+    fn waits_for_preferred(&self) -> bool {
+        self.needs_preferred() && !self.preferred.as_ref().is_some_and(is_open)
     }
 
     fn paths(&self) -> Paths {
@@ -137,8 +142,14 @@ impl Subchannel {
         self.connector.transport()
     }
 
+    /// `Ready` where calls can go out: over the path that they must take, if there is such a policy.
     pub(super) fn state(&self) -> ConnectivityState {
-        lock(&self.state).rules.state()
+        let state = lock(&self.state);
+        let waits = state.links.as_ref().is_some_and(Links::waits_for_preferred);
+        match state.rules.state() {
+            ConnectivityState::Ready if waits => ConnectivityState::Connecting,
+            state => state,
+        }
     }
 
     /// The connection that calls go to, if there is one.
@@ -335,14 +346,10 @@ impl Subchannel {
 
     /// The status of a call whose deadline came first.
     pub(super) fn waited_too_long(&self) -> Status {
-        let state = lock(&self.state);
-        if let Some(links) = state.links.as_ref().filter(|links| links.waits_for_preferred()) {
-            let why = links.upgrade.as_ref().map(Upgrade::why_not).unwrap_or_default();
-            return unavailable(format!(
-                "the channel's policy is RequireRdma, and there was no such path to {} until the deadline: {why}",
-                self.target()
-            ));
+        if let Some(status) = self.waited_for_preferred() {
+            return status;
         }
+        let state = lock(&self.state);
         let mut words = format!(
             "the deadline passed while the call waited for a connection to {}, which is {}",
             self.target(),
@@ -352,6 +359,17 @@ impl Subchannel {
             words.push_str(&format!("; at last: {cause}"));
         }
         Status::deadline_exceeded(words).with_executed(Executed::No)
+    }
+
+    /// The same, where it is connected and the path is missing that calls must take.
+    pub(super) fn waited_for_preferred(&self) -> Option<Status> {
+        let state = lock(&self.state);
+        let links = state.links.as_ref().filter(|links| links.waits_for_preferred())?;
+        let why = links.upgrade.as_ref().map(Upgrade::why_not).unwrap_or_default();
+        Some(unavailable(format!(
+            "the channel's policy is RequireRdma, and there was no such path to {} until the deadline: {why}",
+            self.target()
+        )))
     }
 }
 

@@ -8,11 +8,12 @@ use crate::client::Channel;
 use crate::config::{ClientConfig, PathPolicy, Random};
 use crate::error::Error;
 use crate::paths::Paths;
+use crate::proto::reconnect::ConnectivityState::{Connecting, Idle, Ready};
 use crate::server::rig::{Echo, Fickle, auto, call, echo, mem, second_of, serve, serve_with};
 use crate::server::{Connections, Server};
 use crate::status::{Code, Executed};
 use crate::transport::mem::MemTransport;
-use crate::transport::{Auto, Transport};
+use crate::transport::{Auto, Target, Transport};
 
 fn config(policy: PathPolicy) -> ClientConfig {
     let random = Random::from_seed(9);
@@ -199,6 +200,61 @@ async fn where_rdma_is_required_calls_wait_for_it_until_their_deadline() {
     assert!(began.elapsed() >= Duration::from_secs(60), "the default deadline");
     device.0.store(true, Ordering::Relaxed);
     assert_eq!(echo(&channel).await.expect("it has come"), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_rdma_is_required_a_channel_is_ready_only_with_that_path() {
+    let device = Arc::new(Fickle::default());
+    let second = Arc::clone(&device) as Arc<dyn Transport>;
+    let connections = serve_with(Server::builder(), "required-state", second).await;
+    let channel = connect_as("required-state", PathPolicy::RequireRdma).await.expect("connected");
+    assert_eq!(connections.list().len(), 1, "the first path stands");
+    assert_eq!(channel.state(), Connecting);
+    let ready = channel.clone();
+    let ready = tokio::spawn(async move { ready.state_changed(Connecting).await });
+    let waiting = channel.clone();
+    let waiting = tokio::spawn(async move { waiting.connect_now().await });
+    sleep(Duration::from_secs(30)).await;
+    assert!(!ready.is_finished() && !waiting.is_finished(), "{:?}", channel.state());
+    device.0.store(true, Ordering::Relaxed);
+    assert_eq!(ready.await.expect("no panic"), Ready);
+    waiting.await.expect("no panic").expect("calls could go out");
+    assert!(paths(&channel).second.is_some());
+    assert_eq!(echo(&channel).await.expect("over RDMA"), 7);
+    device.0.store(false, Ordering::Relaxed);
+    break_second(&connections);
+    assert_eq!(channel.state_changed(Ready).await, Connecting);
+    assert_eq!(connections.list().len(), 1, "the first path stays");
+    assert_eq!(channel.state_changed(Connecting).await, Ready);
+    assert_eq!(paths(&channel).switches, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_rdma_is_required_a_balanced_channel_is_ready_with_its_first_such_path() {
+    let names = ["required-one", "required-two"];
+    let devices = [(); 2].map(|()| Arc::new(Fickle::default()));
+    for (name, device) in names.iter().zip(&devices) {
+        serve_with(Server::builder(), name, Arc::clone(device) as Arc<dyn Transport>).await;
+    }
+    let transport = |target: &Target| Ok(auto(target.address(), Arc::new(MemTransport)).0);
+    let targets = names.map(|name| mem(name).1);
+    let channel = Channel::balanced(transport, &targets, &config(PathPolicy::RequireRdma));
+    let channel = channel.expect("well-formed");
+    assert_eq!(channel.state(), Idle);
+    let late = echo(&channel).await.expect_err("there is no device");
+    assert_eq!((late.code(), late.executed()), (Code::Unavailable, Executed::No));
+    assert!(late.message().contains("there is no device"), "{}", late.message());
+    let states = || {
+        let infos = channel.endpoints().expect("it has several").list();
+        infos.into_iter().map(|info| info.state).collect::<Vec<_>>()
+    };
+    assert_eq!((channel.state(), states()), (Connecting, vec![Connecting; 2]));
+    devices[1].0.store(true, Ordering::Relaxed);
+    assert_eq!(channel.state_changed(Connecting).await, Ready);
+    assert_eq!(states(), [Connecting, Ready]);
+    for _ in 0..4 {
+        assert_eq!(echo(&channel).await.expect("at the one with RDMA"), 7);
+    }
 }
 
 #[tokio::test(start_paused = true)]
