@@ -13,7 +13,7 @@ use super::methods::MethodNumbers;
 use super::turn::Turn;
 use crate::buf::Buffer;
 use crate::config::ClientConfig;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::interceptor::Interceptor;
 use crate::paths::Paths;
 use crate::proto::reconnect::ConnectivityState;
@@ -124,11 +124,11 @@ impl Channel {
         }
     }
 
-    /// A channel of one connection: when that has ended, calls fail with `Unavailable` and the cause.
+    /// A channel of one connection: when that has ended, calls fail with `Unavailable` and the cause. No second path is made beside it.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect).
+    /// As for [`connect`](Self::connect); `Unsupported` where the policy requires a second path.
     ///
     /// # Cancel safety
     ///
@@ -142,6 +142,8 @@ impl Channel {
         target: &Target,
         config: &ClientConfig,
     ) -> Result<Self, Error> {
+        let refused = |why| Error::new(ErrorKind::Unsupported, why);
+        config.path_policy.check_alone(transport.beside()).map_err(refused)?;
         let methods = MethodNumbers::new(config.limits.max_interned_methods);
         let methods = Arc::new(Mutex::new(methods));
         let link = Connector::new(transport, target, config, methods).connect().await?;

@@ -58,6 +58,20 @@ impl PathPolicy {
         }
     }
 
+    /// Refuses a connection that stays without a second path although calls must take that.
+    ///
+    /// # Errors
+    ///
+    /// Why, and what to do.
+    pub fn check_alone(self, beside: Option<&Beside>) -> Result<(), &'static str> {
+        match (self, beside) {
+            (Self::RequireRdma, Some(_)) => Err(
+                "the policy is RequireRdma, and a channel of one connection stays on its first path: use connect(), or an rdma:// target",
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a first path that calls must not go over.
     ///
     /// # Errors

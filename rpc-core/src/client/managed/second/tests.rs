@@ -258,6 +258,20 @@ async fn where_rdma_is_required_a_balanced_channel_is_ready_with_its_first_such_
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_rdma_is_required_a_channel_of_one_connection_is_refused() {
+    let connections = serve("required-once").await;
+    let (transport, target) = auto("required-once", Arc::new(MemTransport));
+    let policy = config(PathPolicy::RequireRdma);
+    let refused = Channel::connect_once(Arc::clone(&transport), &target, &policy).await;
+    let words = refused.expect_err("its calls would go over the first path").to_string();
+    assert!(words.contains("RequireRdma") && words.contains("use connect()"), "{words}");
+    assert!(connections.list().is_empty());
+    let policy = config(PathPolicy::Auto);
+    let once = Channel::connect_once(transport, &target, &policy).await.expect("it serves");
+    assert_eq!(echo(&once).await.expect("over the first path"), 7);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_rdma_on_this_side_the_reason_is_known_and_to_require_it_fails() {
     serve("without").await;
     let (first, target) = mem("without");
