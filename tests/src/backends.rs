@@ -30,7 +30,7 @@ pub enum Place {
     InProcess,
     /// At a name in this process.
     Mem,
-    /// At a port of the loopback interface that the system chooses.
+    /// At a port that the system chooses, of one of the loopback interface's addresses.
     Tcp,
     /// The same inside TLS, where both sides have to show certificates.
     Tls,
@@ -176,6 +176,14 @@ pub(crate) fn is_in_lab() -> bool {
     std::env::var_os(LAB_ADDRESS).is_some()
 }
 
+/// Addresses of the loopback interface that servers are given in turns.
+pub(crate) const HOSTS: u32 = 250;
+
+/// The address of this turn. Clients have the first one.
+pub(crate) fn loopback(turn: u32) -> String {
+    format!("127.0.0.{}", 2 + turn % HOSTS)
+}
+
 impl Backend {
     /// Why a case with these needs does not apply.
     pub fn lack(&self, needs: &[Need]) -> Option<&'static str> {
@@ -207,14 +215,16 @@ impl Place {
     pub(crate) fn target(self, folder: &Path) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Nobody else takes a port there that a server has left for a moment.
+        let host = loopback(number);
         match self {
             Self::InProcess => "none://".to_owned(),
             Self::Mem => format!("mem://conformance-{number}"),
-            Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
-            Self::Auto => "127.0.0.1:0".to_owned(),
+            Self::Tcp => format!("tcp://{host}:0"),
+            Self::Auto => format!("{host}:0"),
             Self::AutoFabric => format!("autofabric://conformance-{number}"),
-            Self::AutoTls => "autofabric://127.0.0.1:0".to_owned(),
-            Self::Tls => "tls://127.0.0.1:0".to_owned(),
+            Self::AutoTls => format!("autofabric://{host}:0"),
+            Self::Tls => format!("tls://{host}:0"),
             Self::Fabric => format!("fabric://conformance-{number}/server:0"),
             Self::Rdma => format!("rdma://{}:0", device_address()),
             Self::AutoRdma => format!("auto://{}:0", device_address()),

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use verbwire::open::OpenService;
-use verbwire::{Bound, Channel, Endpoint, Error, Server};
+use verbwire::{Bound, Channel, Code, Endpoint, Error, Server, Status};
 
 use crate::backends::{self, Backend, Place};
 use crate::bridge;
@@ -32,6 +32,39 @@ pub const LONG: Duration = Duration::from_secs(60);
 pub fn short() -> Duration {
     if backends::is_in_lab() { Duration::from_secs(1) } else { Duration::from_millis(150) }
 }
+
+/// Has `attempt` set its timers to [`short`], and to longer ones where the machine was too late for what comes before they end:
+/// the attempt then ends with an error. What is not right however long the timers are fails the case.
+///
+/// # Panics
+///
+/// If the last attempt, with seconds, was too late as well.
+pub async fn in_time(attempt: impl AsyncFn(Duration) -> Result<(), Late>) {
+    for (time, is_last) in [(short(), false), (LONG / 16, false), (LONG / 4, true)] {
+        let Err(Late(what)) = attempt(time).await else { return };
+        assert!(!is_last, "{what} within {time:?}");
+    }
+}
+
+/// What a call has brought, unless its deadline came first.
+///
+/// # Errors
+///
+/// It did, see [`in_time`].
+///
+/// # Panics
+///
+/// If it failed for another reason.
+pub fn on_time<T>(called: Result<T, Status>) -> Result<T, Late> {
+    match called {
+        Err(status) if status.code() == Code::DeadlineExceeded => Err(Late("nothing came")),
+        called => Ok(called.expect("all went well")),
+    }
+}
+
+/// What was not yet done when a timer ended, see [`in_time`].
+#[derive(Debug, Clone, Copy)]
+pub struct Late(pub &'static str);
 
 /// As many as that; a fifth of them in the device lab, for the same reason.
 pub fn many(count: u64) -> u64 {

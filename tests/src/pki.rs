@@ -6,6 +6,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use verbwire::tls::{ClientTls, ServerTls};
 use verbwire::{Endpoint, Error};
 
+use crate::backends::{HOSTS, loopback};
+
 /// The variables of a child process: authority, certificate, key.
 const VARIABLES: [&str; 3] =
     ["VERBWIRE_TEST_AUTHORITY", "VERBWIRE_TEST_CHAIN", "VERBWIRE_TEST_KEY"];
@@ -32,7 +34,9 @@ impl Pki {
         params.distinguished_name.push(DnType::CommonName, "the suite's authority");
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let key = KeyPair::generate()?;
-        let params = CertificateParams::new(["127.0.0.1".to_owned()])?;
+        let turns = (0..HOSTS).map(loopback);
+        let hosts = ["127.0.0.1".to_owned()].into_iter().chain(turns);
+        let params = CertificateParams::new(Vec::from_iter(hosts))?;
         let certificate = params.signed_by(&key, &authority)?;
         Ok(Self { authority: authority.pem(), chain: certificate.pem(), key: key.serialize_pem() })
     }
@@ -95,5 +99,5 @@ pub fn trusted(endpoint: Endpoint, target: &str) -> Endpoint {
 
 /// `autofabric://` begins with TLS at addresses, and without at names.
 fn is_tls(target: &str) -> bool {
-    target.starts_with("tls://") || target.starts_with("autofabric://127.0.0.1:")
+    target.starts_with("tls://") || target.starts_with("autofabric://127.0.0.")
 }

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use verbwire::{Code, Request, Response, Status, Streaming, shield};
 
-use crate::fixture::LONG;
+use crate::fixture::{LONG, Late};
 use crate::pattern;
 use crate::proto::conformance::conformance_server::Conformance;
 use crate::proto::conformance::panic_request::Moment;
@@ -71,6 +71,16 @@ impl Witness {
         let mut log = self.log.subscribe();
         let is_seen = timeout(LONG, log.wait_for(seen)).await.is_ok();
         assert!(is_seen, "not seen within {LONG:?}: {:#?}", self.log());
+    }
+
+    /// Whether the handler of `ticket` was entered before a call, which has ended by now, reached its deadline.
+    ///
+    /// # Errors
+    ///
+    /// It was not, see [`in_time`](crate::fixture::in_time).
+    pub fn entered_in_time(&self, ticket: u64) -> Result<(), Late> {
+        let was_entered = self.log.borrow().entered.contains(&ticket);
+        was_entered.then_some(()).ok_or(Late("no handler was entered"))
     }
 
     /// Lets one handler through the gate of `ticket`, now or when it comes.

@@ -11,7 +11,7 @@ use verbwire::{Builder, Code, ConnectivityState, Endpoint, ErrorKind, Executed, 
 use verbwire_tests::backends::Place;
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, connect, short};
+use verbwire_tests::fixture::{Fixture, LONG, Late, Serving, connect, in_time};
 use verbwire_tests::proto::conformance::Blob;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::service::Desk;
@@ -113,29 +113,49 @@ async fn a_client_that_is_refused_is_told_why_for_each_call(fixture: Fixture) {
 
 async fn a_client_without_credentials_is_asked_about_too(fixture: Fixture) {
     let seen = Seen::default();
-    let builder = knowing(fixture.offering(&Desk::default()), &seen).handshake_timeout(short());
-    let serving = fixture.serve(builder).await;
-    let client = serving.client().await;
-    assert_refused(client.echo(Blob::default()).await, Code::Unauthenticated, "show a token");
+    in_time(async |time| {
+        let builder = knowing(fixture.offering(&Desk::default()), &seen).handshake_timeout(time);
+        let serving = fixture.serve(builder).await;
+        let client = client_before(&serving).await?;
+        let refused = client.echo(Blob::default()).await;
+        if refused.as_ref().is_err_and(|status| status.code() == Code::Unavailable) {
+            return Err(Late("the server's answer did not come before it closed"));
+        }
+        assert_refused(refused, Code::Unauthenticated, "show a token");
+        // It is closed soon.
+        let channel = client.channel();
+        let closed = async {
+            use ConnectivityState::Ready;
+            while channel.state_changed(Ready).await == Ready {}
+        };
+        timeout(LONG, closed).await.expect("it is closed");
+        Ok(())
+    })
+    .await;
     assert!(seen.lock().expect("no panic").is_empty());
-    // It is closed soon.
-    let channel = client.channel();
-    let closed = async {
-        while channel.state_changed(ConnectivityState::Ready).await == ConnectivityState::Ready {}
-    };
-    timeout(LONG, closed).await.expect("it is closed");
+}
+
+/// A client of a server with a short `handshake_timeout`.
+async fn client_before(serving: &Serving) -> Result<ConformanceClient, Late> {
+    let connected = serving.endpoint().connect().await;
+    connected.map(ConformanceClient::new).map_err(|_closed| Late("no HELLO was exchanged"))
 }
 
 async fn an_authentication_that_hangs_lets_nobody_in(fixture: Fixture) {
-    let builder = fixture.offering(&Desk::default()).handshake_timeout(short());
-    let builder = builder.authenticate(|_| pending::<Result<(), Status>>());
-    let serving = fixture.serve(builder).await;
-    let client = serving.client().await;
-    assert_refused(
-        client.echo(Blob::default()).await,
-        Code::Unavailable,
-        "within its handshake_timeout",
-    );
+    in_time(async |time| {
+        let builder = fixture.offering(&Desk::default()).handshake_timeout(time);
+        let builder = builder.authenticate(|_| pending::<Result<(), Status>>());
+        let serving = fixture.serve(builder).await;
+        let client = client_before(&serving).await?;
+        let refused = client.echo(Blob::default()).await;
+        let words = "within its handshake_timeout";
+        if refused.as_ref().is_err_and(|status| !status.message().contains(words)) {
+            return Err(Late("the call did not come before the server gave up, as it says"));
+        }
+        assert_refused(refused, Code::Unavailable, words);
+        Ok(())
+    })
+    .await;
 }
 
 async fn an_authentication_that_panics_lets_nobody_in_and_harms_no_other(fixture: Fixture) {

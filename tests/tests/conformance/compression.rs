@@ -18,7 +18,7 @@ use verbwire_core::codec::{Codec, Prost};
 use verbwire_tests::backends::Place;
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, Serving, begin, connect, offering};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, begin, connect, offering};
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::step::Act;
 use verbwire_tests::proto::conformance::{Blob, ScanRequest, Step, Ticket};
@@ -537,17 +537,18 @@ async fn a_full_server_decompresses_nothing_that_it_turns_away(fixture: Fixture)
         let held = Step { payload: vec![0; 500].into(), ..step(Act::Gate, 1) };
         let holder = begin(pair.client.collect(items([held]))).await;
         pair.witness.until(|log| log.entered.contains(&1)).await;
-        let mut quickest = Duration::MAX;
-        for _ in 0..5 {
+        let begun = Instant::now();
+        large.clone().decompressed().expect("32 MiB are allowed");
+        let decompressing = begun.elapsed();
+        // One that decompresses is never so quick; any other is at some time, also where others use the processor.
+        let (mut quickest, trying) = (Duration::MAX, Instant::now());
+        while quickest >= decompressing / 4 && trying.elapsed() < LONG {
             let request = Request::new(StreamInput::Whole(large.clone()));
             let begun = Instant::now();
             let status = fails(pair.client.channel().call(path("Echo"), request)).await;
             quickest = quickest.min(begun.elapsed());
             assert!(status.message().contains(bound), "{status}");
         }
-        let begun = Instant::now();
-        large.clone().decompressed().expect("32 MiB are allowed");
-        let decompressing = begun.elapsed();
         assert!(quickest < decompressing / 4, "{quickest:?} of {decompressing:?}, {bound}");
         pair.witness.open(1);
         holder.await.expect("no panic").expect("collect");

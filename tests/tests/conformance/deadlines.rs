@@ -1,6 +1,7 @@
 //! Deadlines: every call ends by its own, whatever the peer does.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -9,7 +10,9 @@ use verbwire::interceptor::{Interceptor, Next, Outcome, Payload};
 use verbwire::{Code, Executed, Request, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, begin, connect, endpoint, offering, short};
+use verbwire_tests::fixture::{
+    Fixture, LONG, Late, Serving, begin, connect, endpoint, in_time, offering, short,
+};
 use verbwire_tests::island::Island;
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
@@ -94,21 +97,31 @@ async fn a_long_request_to_a_silent_peer_expires_and_the_connection_lives(fixtur
 
 async fn the_handler_is_dropped_at_the_deadline(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let begun = Instant::now();
-    let status = pair.client.hang(ticket(1, short())).await.expect_err("hangs");
-    assert_expired(&status, begun, short());
-    assert_ne!(status.executed(), Executed::No);
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    in_time(async |time| {
+        let begun = Instant::now();
+        let status = pair.client.hang(ticket(1, time)).await.expect_err("hangs");
+        assert_expired(&status, begun, time);
+        pair.witness.entered_in_time(1)?;
+        assert_ne!(status.executed(), Executed::No);
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn a_call_without_a_timeout_has_the_channels(fixture: Fixture) {
     let (pair, serving) = fixture.pair_with(|builder| builder).await;
-    let channel = connect(&serving.endpoint().default_timeout(short())).await;
-    let client = ConformanceClient::new(channel);
-    let begun = Instant::now();
-    let status = client.hang(Ticket { number: 1 }).await.expect_err("hangs");
-    assert_expired(&status, begun, short());
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    in_time(async |time| {
+        let channel = connect(&serving.endpoint().default_timeout(time)).await;
+        let client = ConformanceClient::new(channel);
+        let begun = Instant::now();
+        let status = client.hang(Ticket { number: 1 }).await.expect_err("hangs");
+        assert_expired(&status, begun, time);
+        pair.witness.entered_in_time(1)?;
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn the_deadline_runs_from_the_call_of_the_method(fixture: Fixture) {
@@ -204,28 +217,37 @@ async fn an_expired_call_leaves_its_slot_to_others(fixture: Fixture) {
 }
 
 /// Keeps its thread until the deadline has passed, so that nobody can stop the call meanwhile, and tells what then came of it.
-struct Blocks(UnboundedSender<Result<(), (Code, Executed)>>);
+struct Blocks(Arc<AtomicUsize>, UnboundedSender<Result<(), (Code, Executed)>>);
 
 impl Interceptor for Blocks {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        self.0.fetch_add(1, Ordering::SeqCst);
         let deadline = request.deadline().expect("a received request has one");
         while Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
         let outcome = next.run(request).await;
         let told = outcome.as_ref().map(|_| ()).map_err(|why| (why.code(), why.executed()));
-        self.0.send(told).expect("the case waits");
+        self.1.send(told).expect("the case waits");
         outcome
     }
 }
 
 async fn a_handler_is_not_entered_late_because_of_an_interceptor(fixture: Fixture) {
     let (tell, mut told) = unbounded_channel();
-    let configure = |builder: verbwire::Builder| builder.intercept(Blocks(tell));
-    let (pair, _serving) = fixture.pair_with(configure).await;
+    let entered = Arc::new(AtomicUsize::new(0));
+    let blocks = Blocks(Arc::clone(&entered), tell);
+    let (pair, _serving) = fixture.pair_with(|builder| builder.intercept(blocks)).await;
     pair.witness.open(1);
-    let status = pair.client.gate(ticket(1, short())).await.expect_err("it is blocked");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    in_time(async |time| {
+        let status = pair.client.gate(ticket(1, time)).await.expect_err("it is blocked");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        match entered.load(Ordering::SeqCst) {
+            0 => Err(Late("the interceptor was not entered")),
+            _ => Ok(()),
+        }
+    })
+    .await;
     let outcome = told.recv().await.expect("the server runs");
     assert_eq!(outcome, Err((Code::DeadlineExceeded, Executed::No)));
     assert_eq!(pair.witness.log().entries, 0);

@@ -6,7 +6,7 @@ use verbwire::{Code, Request};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context::{self, Surroundings};
-use verbwire_tests::fixture::{Fixture, LONG, begin, short};
+use verbwire_tests::fixture::{Fixture, LONG, Late, begin, in_time};
 use verbwire_tests::proto::context::context_client::ContextClient;
 use verbwire_tests::proto::context::relay_request::Way;
 use verbwire_tests::proto::context::{LeaveRequest, LeftRequest, RelayRequest};
@@ -87,11 +87,15 @@ async fn a_detached_call_has_no_deadline_but_its_own(fixture: Fixture) {
 
 async fn a_deadline_ends_the_calls_behind_it_too(fixture: Fixture) {
     let chain = chain(&fixture).await;
-    let mut request = relay(Way::Direct, 2 * short());
-    request.get_mut().hangs = true;
-    let status = chain.front.relay(request).await.expect_err("hangs");
-    assert_eq!(status.code(), Code::DeadlineExceeded);
-    chain.second.events().until("hangs").await;
+    in_time(async |time| {
+        let mut request = relay(Way::Direct, time);
+        request.get_mut().hangs = true;
+        let status = chain.front.relay(request).await.expect_err("hangs");
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        let was_entered = chain.second.events().has("hangs");
+        was_entered.then_some(()).ok_or(Late("the handler behind was not entered"))
+    })
+    .await;
     chain.first.events().until("handler dropped").await;
     chain.second.events().until("handler dropped").await;
 }
@@ -121,10 +125,15 @@ async fn who_is_left_behind_learns_that_the_call_was_cancelled(fixture: Fixture)
 async fn who_is_left_behind_learns_that_the_deadline_has_passed(fixture: Fixture) {
     let service = Surroundings::default();
     let client = context::client_of(&fixture, service.clone()).await;
-    let mut request = Request::new(LeaveRequest { returns: false });
-    request.set_timeout(short());
-    let status = client.leave_behind(request).await.expect_err("does not return");
-    assert_eq!(status.code(), Code::DeadlineExceeded);
+    in_time(async |time| {
+        let mut request = Request::new(LeaveRequest { returns: false });
+        request.set_timeout(time);
+        let status = client.leave_behind(request).await.expect_err("does not return");
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        let was_entered = service.events().has("left behind");
+        was_entered.then_some(()).ok_or(Late("the handler left nobody behind"))
+    })
+    .await;
     service.events().until("told by the future").await;
     service.events().until("told in a task").await;
 }

@@ -1,17 +1,20 @@
 //! Code around calls, on both sides.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
 use verbwire::interceptor::{Interceptor, Next, Outcome, Payload, from_fn};
 use verbwire::{Channel, Code, Executed, LoadLimits, Request, Server, Status};
 use verbwire_tests::backends::Place;
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context::{Surroundings, Who, offering};
-use verbwire_tests::fixture::{Fixture, LONG, Serving, begin};
+use verbwire_tests::fixture::{Fixture, LONG, Late, Serving, begin, in_time, short};
 use verbwire_tests::proto::context::context_client::ContextClient;
 use verbwire_tests::proto::context::context_server::ContextServer;
 use verbwire_tests::proto::context::{LeftRequest, MirrorRequest};
@@ -49,10 +52,14 @@ impl Notes {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn has(&self, note: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|one| one == note)
+    }
+
     /// Waits until `note` is there.
     pub(crate) async fn until(&self, note: &str) {
         let begun = Instant::now();
-        while !self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|one| one == note) {
+        while !self.has(note) {
             assert!(begun.elapsed() < LONG, "{note} was not noted within {LONG:?}");
             sleep(Duration::from_millis(1)).await;
         }
@@ -331,8 +338,54 @@ async fn a_call_that_waits_in_an_interceptor_is_cancelled_at_once(fixture: Fixtu
     assert!(!service.events().has("hangs"));
 }
 
-/// Ends calls in their handlers' places: one is cancelled there, and one reaches its deadline.
-async fn assert_not_executed(client: &ContextClient, service: &Surroundings, notes: &Notes) {
+/// Holds calls until its door is opened.
+pub(crate) struct Waits(Notes, Arc<Semaphore>);
+
+impl Waits {
+    /// The interceptor, and its door. It notes "waits" for each call.
+    pub(crate) fn new(notes: Notes) -> (Self, Arc<Semaphore>) {
+        let door = Arc::new(Semaphore::new(0));
+        (Self(notes, Arc::clone(&door)), door)
+    }
+}
+
+impl Interceptor for Waits {
+    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        self.0.add("waits");
+        self.1.acquire().await.expect("it is never closed").forget();
+        next.run(request).await
+    }
+}
+
+/// A call with this deadline is held until that has passed, here and at the server.
+pub(crate) async fn expires_at_the_door<T: Debug>(
+    notes: &Notes,
+    time: Duration,
+    call: JoinHandle<Result<T, Status>>,
+) -> Result<(), Late> {
+    while !notes.has("waits") {
+        if call.is_finished() {
+            return Err(Late("the call did not come to the interceptor"));
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    // The server's deadline is later than the client's, by what the request took.
+    let deadline = Instant::now() + time;
+    let status = call.await.expect("no panic").expect_err("too slow");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    // A client that was first to see the deadline cannot know.
+    assert_ne!(status.executed(), Executed::Yes, "{status}");
+    sleep_until(deadline).await;
+    Ok(())
+}
+
+/// Ends calls in their handlers' places, before a door: one is cancelled there, and one reaches its deadline.
+async fn assert_not_executed(
+    client: &ContextClient,
+    service: &Surroundings,
+    notes: &Notes,
+    door: &Semaphore,
+) {
     let mut call = client.hang(LeftRequest {});
     let handle = call.cancel_handle();
     let call = begin(call).await;
@@ -340,35 +393,38 @@ async fn assert_not_executed(client: &ContextClient, service: &Surroundings, not
     handle.cancel();
     let status = call.await.expect("no panic").expect_err("cancelled");
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::No), "{status}");
-    let mut request = Request::new(LeftRequest {});
-    request.set_timeout(Duration::from_millis(200));
-    let status = client.hang(request).await.expect_err("too slow");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    // A client that was first to see the deadline cannot know.
-    assert_ne!(status.executed(), Executed::Yes, "{status}");
-    sleep(Duration::from_secs(2)).await;
-    assert!(!service.events().has("hangs"), "the interceptor's time is over");
+    in_time(async |time| {
+        notes.take();
+        let mut request = Request::new(LeftRequest {});
+        request.set_timeout(time);
+        expires_at_the_door(notes, time, tokio::spawn(client.hang(request))).await
+    })
+    .await;
+    door.add_permits(10);
+    sleep(short()).await;
+    assert!(!service.events().has("hangs"), "the interceptor waits no more");
 }
 
 async fn a_call_that_ends_in_a_servers_interceptor_was_not_executed(fixture: Fixture) {
     let (service, notes) = (Surroundings::default(), Notes::default());
-    let slow = Slow(Duration::from_secs(1), notes.clone());
-    let slow = verbwire::interceptor::Intercepted::new(ContextServer::new(service.clone()), slow);
-    let client = ContextClient::new(channel(&fixture, slow).await);
-    assert_not_executed(&client, &service, &notes).await;
+    let (waits, door) = Waits::new(notes.clone());
+    let waits = verbwire::interceptor::Intercepted::new(ContextServer::new(service.clone()), waits);
+    let client = ContextClient::new(channel(&fixture, waits).await);
+    assert_not_executed(&client, &service, &notes, &door).await;
 }
 
 async fn a_call_that_ends_before_a_server_is_through_with_it_was_not_executed(fixture: Fixture) {
     let (service, notes) = (Surroundings::default(), Notes::default());
+    let (waits, door) = Waits::new(notes.clone());
     let bounded = verbwire::Limited::new(ContextServer::new(service.clone()), &LoadLimits::new());
     let builder = Server::builder()
         .add_service(bounded)
         .sessions(&verbwire::Sessions::default())
         .load_limits(&LoadLimits::new().max_running_calls(10))
-        .intercept(Slow(Duration::from_secs(1), notes.clone()))
+        .intercept(waits)
         .intercept(Watch("outer", Notes::default()));
     let channel = Serving::start(builder, &fixture.target()).await.connect().await;
-    assert_not_executed(&ContextClient::new(channel), &service, &notes).await;
+    assert_not_executed(&ContextClient::new(channel), &service, &notes, &door).await;
 }
 
 /// Panics before the handler, or after it.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::{Future, Ready, poll_fn, ready};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use verbwire_core::codec::{Codec, Prost};
 use verbwire_core::service::{MethodDescriptor, ServiceDescriptor};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, begin, short};
+use verbwire_tests::fixture::{Fixture, LONG, Late, begin, in_time, on_time};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::step::Act;
@@ -66,16 +66,20 @@ where
 
 async fn a_timeout_layer_ends_a_call_with_deadline_exceeded(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let client = layered(&pair.client, TimeoutLayer::new(2 * short()));
-    client.echo(blob()).await.expect("quick enough");
-    let call = begin(client.hang(Ticket { number: 1 })).await;
-    pair.witness.until(|log| log.running == 1).await;
-    let status = call.await.expect("no panic").expect_err("it hangs");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    // It was sent, and nobody waited for what came of it.
-    assert_eq!(status.executed(), Executed::Maybe);
-    assert!(status.source().expect("kept").is::<Elapsed>());
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    let quick = layered(&pair.client, TimeoutLayer::new(LONG));
+    quick.echo(blob()).await.expect("quick enough");
+    in_time(async |time| {
+        let client = layered(&pair.client, TimeoutLayer::new(time));
+        let status = client.hang(Ticket { number: 1 }).await.expect_err("it hangs");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert!(status.source().expect("kept").is::<Elapsed>());
+        pair.witness.entered_in_time(1)?;
+        // It was sent, and nobody waited for what came of it.
+        assert_eq!(status.executed(), Executed::Maybe);
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn calls_beyond_a_concurrency_limit_wait_and_all_finish(fixture: Fixture) {
@@ -114,8 +118,8 @@ async fn a_load_shed_layer_turns_calls_away_unsent(fixture: Fixture) {
 
 async fn a_stream_is_one_call_for_layers(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let layers = ServiceBuilder::new().load_shed().concurrency_limit(1);
-    let client = layered(&pair.client, layers.timeout(2 * short()));
+    let layers = || ServiceBuilder::new().load_shed().concurrency_limit(1);
+    let client = layered(&pair.client, layers().timeout(LONG));
     let steps = (0..3).map(|_| take("abc"));
     let reply = client.collect(items(steps.clone())).await.expect("collect");
     assert_eq!(reply.get_ref().len, 9);
@@ -124,16 +128,27 @@ async fn a_stream_is_one_call_for_layers(fixture: Fixture) {
         assert_eq!(next(&mut replies).await.payload, "abc");
     }
     assert!(replies.message().await.expect("no error").is_none());
-    let request = scan(1, 1, &[10], Act::Hang);
-    let mut replies = client.scan(request).await.expect("scan").into_inner();
-    next(&mut replies).await;
     // It has its place until it ends, here by the timeout.
-    assert_shed(&client.scan(scan(2, 1, &[10], Act::Take)).await.expect_err("one too many"));
-    let status = replies.message().await.expect_err("it hangs");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
-    client.echo(blob()).await.expect("there is room again");
-    assert!(!pair.witness.log().entered.contains(&2));
+    let tickets = AtomicU64::new(1);
+    in_time(async |time| {
+        let client = layered(&pair.client, layers().timeout(time));
+        let ticket = tickets.fetch_add(2, Ordering::SeqCst);
+        let mut replies =
+            on_time(client.scan(scan(ticket, 1, &[10], Act::Hang)).await)?.into_inner();
+        on_time(replies.message().await)?.expect("one");
+        let status = match client.scan(scan(ticket + 1, 1, &[10], Act::Take)).await {
+            Err(status) if status.code() != Code::DeadlineExceeded => status,
+            _ => return Err(Late("a second stream did not come before the first had ended")),
+        };
+        assert_shed(&status);
+        let status = replies.message().await.expect_err("it hangs");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        pair.witness.until(|log| log.dropped.contains(&ticket)).await;
+        on_time(client.echo(blob()).await)?;
+        assert!(!pair.witness.log().entered.contains(&(ticket + 1)));
+        Ok(())
+    })
+    .await;
 }
 
 async fn a_load_shed_layer_knows_when_the_connection_takes_no_more_calls(fixture: Fixture) {

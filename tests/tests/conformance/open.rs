@@ -19,7 +19,7 @@ use verbwire_core::codec::{Codec, Prost};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, short};
+use verbwire_tests::fixture::{Fixture, LONG, Serving, in_time, on_time, short};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::second_client::SecondClient;
@@ -172,22 +172,32 @@ async fn a_stream_is_the_one_request_of_a_method_only_if_it_is_one(fixture: Fixt
 async fn a_call_by_path_ends_at_its_deadline_and_when_it_is_dropped(fixture: Fixture) {
     let pair = fixture.pair().await;
     let channel = pair.client.channel();
-    let within = |mut request: Request<StreamInput>| {
-        request.set_timeout(short());
+    let within = |time, mut request: Request<StreamInput>| {
+        request.set_timeout(time);
         request
     };
-    let status = channel.call(path("Hang"), within(one(&Ticket { number: 1 }))).await;
-    assert_eq!(status.expect_err("never").code(), Code::DeadlineExceeded);
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    in_time(async |time| {
+        let status = channel.call(path("Hang"), within(time, one(&Ticket { number: 1 }))).await;
+        assert_eq!(status.expect_err("never").code(), Code::DeadlineExceeded);
+        pair.witness.entered_in_time(1)?;
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
     // Of a stream, and of a request that does not come to its end.
-    let request = within(one(&scan(2, 1, &[1], Act::Hang)));
-    let mut replies = replies(channel.call(path("Scan"), request).await.expect("scan"));
-    message(&mut *replies).await.expect("one").expect("no error");
-    let status = message(&mut *replies).await.expect("an end").expect_err("never");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    in_time(async |time| {
+        let request = within(time, one(&scan(2, 1, &[1], Act::Hang)));
+        let mut replies = replies(on_time(channel.call(path("Scan"), request).await)?);
+        on_time(message(&mut *replies).await.expect("one"))?;
+        let status = message(&mut *replies).await.expect("an end").expect_err("never");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        Ok(())
+    })
+    .await;
     let (sender, requests) = fed();
-    let call = tokio::spawn(channel.call(path("Hang"), within(many(requests))));
-    sender.send(Ticket { number: 3 }).await.expect("the stream is polled");
+    let call = tokio::spawn(channel.call(path("Hang"), within(short(), many(requests))));
+    // The call may end before.
+    let _sent = sender.send(Ticket { number: 3 }).await;
     let status = call.await.expect("no panic").expect_err("never");
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert!(!pair.witness.log().entered.contains(&3));

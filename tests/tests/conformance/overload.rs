@@ -279,9 +279,8 @@ async fn a_connection_beyond_the_bound_is_told_so(fixture: Fixture) {
     assert_eq!((status.code(), status.executed()), (Code::Unavailable, Executed::No), "{status}");
     assert!(status.message().contains("max_connections of 1"), "{status}");
     first.echo(blob(1)).await.expect("the first one is served on");
-    // It keeps trying, and would take the place.
-    drop(second);
-    drop(first);
+    // The second keeps trying, and would take the place.
+    drop((first, second));
     let begun = Instant::now();
     while let Err(status) = serving.client().await.echo(blob(1)).await {
         assert!(begun.elapsed() < LONG, "the place never became free: {status}");

@@ -136,9 +136,11 @@ async fn a_restarted_server_answers_a_new_channel(fixture: Fixture) {
 
 async fn an_unreachable_server_is_one_sentence(fixture: Fixture) {
     let target = match fixture.backend().place {
-        // A port that was free a moment ago.
+        // A port that was free a moment ago, and that nobody else is given.
         place @ (Place::Tcp | Place::Tls | Place::Auto | Place::AutoTls | Place::AutoRdma) => {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let anywhere = fixture.target();
+            let anywhere = anywhere.split_once("://").map_or(&*anywhere, |(_, address)| address);
+            let listener = std::net::TcpListener::bind(anywhere).expect("a free port");
             let address = listener.local_addr().expect("bound");
             let scheme = match place {
                 Place::Tcp => "tcp",

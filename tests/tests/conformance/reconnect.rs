@@ -198,9 +198,11 @@ struct Holding(Arc<Hold>);
 
 impl Interceptor for Holding {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
+        // Before it is seen: whoever waits for that sets it for the next call.
+        let lets_go = self.0.lets_go.load(Ordering::SeqCst);
         self.0.seen.fetch_add(1, Ordering::SeqCst);
         // A handler that was entered: else the call was not executed, and would be made again for that.
-        if !self.0.lets_go.load(Ordering::SeqCst) {
+        if !lets_go {
             let _entered = next.clone().run(request.copy().expect("not a stream")).await;
             pending::<()>().await;
         }

@@ -1,5 +1,6 @@
 //! Calls with slots: repeated, they run once.
 
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -11,11 +12,15 @@ use verbwire::{
 use verbwire_core::codec::{Codec, Prost};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Pair, Serving, begin, offering, short};
+use verbwire_tests::fixture::{
+    Fixture, LONG, Late, Pair, Serving, begin, in_time, offering, short,
+};
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::{Blob, FailRequest, ProduceRequest, ScanRequest, Ticket};
 use verbwire_tests::service::Desk;
+
+use crate::interceptors::Notes;
 
 pub(crate) const CASES: &[Case] = &[
     case!(a_repeat_after_a_lost_connection_waits_and_runs_once).over_a_connection(),
@@ -203,7 +208,14 @@ async fn a_call_that_expired_before_it_ran_may_run_again(fixture: Fixture) {
 async fn assert_runs_now_and_not_before(pair: &Pair, slot: SlotUse) {
     assert_eq!(pair.witness.log().entries, 0);
     pair.witness.open(1);
-    pair.client.gate(ticket(slot)).await.expect("it never ran");
+    let begun = Instant::now();
+    while let Err(status) = pair.client.gate(ticket(slot)).await {
+        // Who comes before the first attempt has ended at the server has its answer.
+        let found = (status.code(), status.executed());
+        assert_eq!(found, (Code::DeadlineExceeded, Executed::No), "{status}");
+        assert!(begun.elapsed() < LONG, "it never ran, and is not run: {status}");
+        sleep(Duration::from_millis(1)).await;
+    }
     assert_eq!(pair.witness.log().entries, 1);
 }
 
@@ -240,13 +252,15 @@ async fn a_call_that_expired_in_an_interceptor_behind_the_sessions_may_run_again
     assert_runs_now_and_not_before(&pair, slot.id()).await;
 }
 
-/// Blocks its thread where the first use of a slot passes, for longer than it takes to make the second one.
-struct Blocks;
+/// Blocks its thread where the first use of a slot passes, notes that, and goes on when it is told to.
+struct Blocks(Notes, Mutex<mpsc::Receiver<()>>);
 
 impl Interceptor for Blocks {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
         if request.slot().is_some_and(|slot| slot.sequence == 1) {
-            tokio::task::block_in_place(|| std::thread::sleep(5 * short()));
+            self.0.add("blocks");
+            let wait = || self.1.lock().expect("no panic").recv();
+            tokio::task::block_in_place(wait).expect("the case goes on");
             // Here the word that it is to stop is heard.
             tokio::task::yield_now().await;
         }
@@ -255,17 +269,21 @@ impl Interceptor for Blocks {
 }
 
 async fn a_call_that_is_cancelled_before_its_turn_has_perhaps_been_executed(fixture: Fixture) {
-    let (pair, _serving) = behind(&fixture, Blocks).await;
+    let (notes, (go_on, waiting)) = (Notes::default(), mpsc::channel());
+    let (pair, _serving) = behind(&fixture, Blocks(notes.clone(), Mutex::new(waiting))).await;
     let slot = slot(&pair).await;
     let first = begin(pair.client.gate(ticket(slot.id()))).await;
-    sleep(short()).await;
+    notes.until("blocks").await;
     let next = SlotUse { sequence: slot.id().sequence + 1, ..slot.id() };
     let mut call = pair.client.gate(ticket(next));
     let handle = call.cancel_handle();
     let call = begin(call).await;
+    // It has come before this is answered, and waits some moments later.
+    pair.client.echo(Blob::default()).await.expect("echo");
     sleep(short()).await;
     handle.cancel();
     let status = call.await.expect("no panic").expect_err("cancelled");
+    go_on.send(()).expect("the first one blocks");
     // It goes on, and waits for the first.
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::Maybe), "{status}");
     let status = first.await.expect("no panic").expect_err("the next use of its slot stopped it");
@@ -276,19 +294,28 @@ async fn a_call_that_is_cancelled_before_its_turn_has_perhaps_been_executed(fixt
 }
 
 async fn a_call_with_a_slot_ends_at_its_deadline_without_its_connection(fixture: Fixture) {
-    let (Pair { client, witness }, serving, _) = pair(&fixture).await;
-    let slot = slot(&Pair { client: client.clone(), witness: witness.clone() }).await;
-    let mut request = ticket(slot.id());
-    request.set_timeout(3 * short());
-    let call = begin(client.hang(request)).await;
-    witness.until(|log| log.running == 1).await;
-    call.abort();
-    drop((call.await, client));
-    witness.until(|log| log.dropped.contains(&1)).await;
-    let status = serving.client().await.hang(ticket(slot.id())).await.expect_err("it ran");
-    let (code, executed) = (status.code(), status.executed());
-    assert_eq!((code, executed), (Code::DeadlineExceeded, Executed::Yes), "{status}");
-    assert_eq!(witness.log().entries, 1);
+    in_time(async |time| {
+        let (Pair { client, witness }, serving, _) = pair(&fixture).await;
+        let slot = slot(&Pair { client: client.clone(), witness: witness.clone() }).await;
+        let mut request = ticket(slot.id());
+        request.set_timeout(2 * time);
+        let call = tokio::spawn(client.hang(request));
+        while witness.log().running == 0 {
+            if call.is_finished() {
+                return Err(Late("no handler was entered"));
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        call.abort();
+        drop((call.await, client));
+        witness.until(|log| log.dropped.contains(&1)).await;
+        let status = serving.client().await.hang(ticket(slot.id())).await.expect_err("it ran");
+        let (code, executed) = (status.code(), status.executed());
+        assert_eq!((code, executed), (Code::DeadlineExceeded, Executed::Yes), "{status}");
+        assert_eq!(witness.log().entries, 1);
+        Ok(())
+    })
+    .await;
 }
 
 async fn the_next_call_in_a_slot_stops_what_nobody_waits_for(fixture: Fixture) {

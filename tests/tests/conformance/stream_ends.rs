@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 use verbwire::{Code, Executed, Request, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, offering, short};
+use verbwire_tests::fixture::{Fixture, LONG, Late, Serving, in_time, offering, on_time, short};
 use verbwire_tests::island::Island;
 use verbwire_tests::proto::conformance::Blob;
 use verbwire_tests::proto::conformance::step::Act;
@@ -27,74 +27,93 @@ pub(crate) const CASES: &[Case] = &[
     case!(a_stream_cancelled_before_its_first_poll_never_runs),
 ];
 
-fn within<T>(message: T) -> Request<T> {
+fn within<T>(time: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(short());
+    request.set_timeout(time);
     request
 }
 
-fn assert_expired(status: &Status, begun: Instant) {
+fn assert_expired(status: &Status, begun: Instant, timeout: Duration) {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     let took = begun.elapsed();
-    assert!(took >= short() && took < LONG, "{took:?}");
+    assert!(took >= timeout && took < LONG, "{took:?}");
 }
 
 async fn a_stream_of_requests_ends_at_its_deadline(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let (sender, requests) = fed();
-    let begun = Instant::now();
-    let call = tokio::spawn(pair.client.collect(within(requests)));
-    sender.send(step(Act::Take, 1)).await.expect("the stream is polled");
-    assert_expired(&call.await.expect("no panic").expect_err("no end comes"), begun);
-    timeout(LONG, sender.closed()).await.expect("the stream is dropped");
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    in_time(async |time| {
+        let (sender, requests) = fed();
+        let begun = Instant::now();
+        let call = tokio::spawn(pair.client.collect(within(time, requests)));
+        let sent = sender.send(step(Act::Take, 1)).await;
+        assert_expired(&call.await.expect("no panic").expect_err("no end comes"), begun, time);
+        timeout(LONG, sender.closed()).await.expect("the stream is dropped");
+        sent.map_err(|_ended| Late("the stream was not polled"))?;
+        pair.witness.entered_in_time(1)?;
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn a_stream_of_replies_ends_at_its_deadline_though_its_handler_has_returned(
     fixture: Fixture,
 ) {
     let pair = fixture.pair().await;
-    let begun = Instant::now();
-    let request = within(scan(1, 2, &[10], Act::Hang));
-    let mut replies = pair.client.scan(request).await.expect("scan").into_inner();
-    next(&mut replies).await;
-    next(&mut replies).await;
-    assert_expired(&replies.message().await.expect_err("no end comes"), begun);
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    in_time(async |time| {
+        let begun = Instant::now();
+        let request = within(time, scan(1, 2, &[10], Act::Hang));
+        let mut replies = on_time(pair.client.scan(request).await)?.into_inner();
+        on_time(replies.message().await)?.expect("one");
+        on_time(replies.message().await)?.expect("one more");
+        assert_expired(&replies.message().await.expect_err("no end comes"), begun, time);
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn a_stream_each_way_ends_at_its_deadline(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let (sender, requests) = fed();
-    let begun = Instant::now();
-    let mut replies = pair.client.talk(within(requests)).await.expect("talk").into_inner();
-    sender.send(step(Act::Take, 1)).await.expect("the stream is polled");
-    next(&mut replies).await;
-    assert_expired(&replies.message().await.expect_err("no end comes"), begun);
-    timeout(LONG, async {
-        drop(replies);
-        sender.closed().await;
+    in_time(async |time| {
+        let (sender, requests) = fed();
+        let begun = Instant::now();
+        let mut replies = on_time(pair.client.talk(within(time, requests)).await)?.into_inner();
+        let sent = sender.send(step(Act::Take, 1)).await;
+        sent.map_err(|_ended| Late("the stream was not polled"))?;
+        on_time(replies.message().await)?.expect("one");
+        assert_expired(&replies.message().await.expect_err("no end comes"), begun, time);
+        timeout(LONG, async {
+            drop(replies);
+            sender.closed().await;
+        })
+        .await
+        .expect("the stream is dropped");
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
     })
-    .await
-    .expect("the stream is dropped");
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    .await;
 }
 
 async fn a_stream_that_is_always_ready_ends_at_its_deadline(fixture: Fixture) {
     let pair = fixture.pair().await;
-    let begun = Instant::now();
-    let request = within(scan(1, u64::MAX, &[10], Act::Take));
-    let mut replies = pair.client.scan(request).await.expect("scan").into_inner();
-    let status = loop {
-        if let Err(status) = replies.message().await {
-            break status;
-        }
-        // So that a virtual clock goes on as well.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    };
-    assert_expired(&status, begun);
-    drop(replies);
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    in_time(async |time| {
+        let begun = Instant::now();
+        let request = within(time, scan(1, u64::MAX, &[10], Act::Take));
+        let mut replies = on_time(pair.client.scan(request).await)?.into_inner();
+        let status = loop {
+            if let Err(status) = replies.message().await {
+                break status;
+            }
+            // So that a virtual clock goes on as well.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        assert_expired(&status, begun, time);
+        drop(replies);
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn streams_to_a_silent_peer_end_at_their_deadline(fixture: Fixture) {
@@ -106,13 +125,13 @@ async fn streams_to_a_silent_peer_end_at_their_deadline(fixture: Fixture) {
     island.freeze().await;
     let begun = Instant::now();
     let (sender, requests) = fed();
-    let collect = tokio::spawn(client.collect(within(requests)));
+    let collect = tokio::spawn(client.collect(within(short(), requests)));
     let endless = items(std::iter::repeat_with(|| take(vec![0; 1000])));
-    let talk = tokio::spawn(client.talk(within(endless)));
-    let scan = client.scan(within(scan(1, 1, &[1], Act::Take))).await;
-    assert_expired(&scan.expect_err("nobody answers"), begun);
-    assert_expired(&talk.await.expect("no panic").expect_err("nobody answers"), begun);
-    assert_expired(&collect.await.expect("no panic").expect_err("nobody answers"), begun);
+    let talk = tokio::spawn(client.talk(within(short(), endless)));
+    let scan = client.scan(within(short(), scan(1, 1, &[1], Act::Take))).await;
+    assert_expired(&scan.expect_err("nobody answers"), begun, short());
+    assert_expired(&talk.await.expect("no panic").expect_err("nobody answers"), begun, short());
+    assert_expired(&collect.await.expect("no panic").expect_err("nobody answers"), begun, short());
     timeout(LONG, sender.closed()).await.expect("the stream is dropped");
     island.thaw();
     client.echo(Blob::default()).await.expect("the server runs again");

@@ -10,7 +10,7 @@ use verbwire::{Code, Executed, Request, Response, Status};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
 use verbwire_tests::context::Surroundings;
-use verbwire_tests::fixture::{Fixture, LONG, Pair, begin, short};
+use verbwire_tests::fixture::{Fixture, LONG, Late, Pair, begin, in_time, on_time, short};
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::conformance_server::ConformanceServer;
 use verbwire_tests::proto::conformance::step::Act;
@@ -20,7 +20,7 @@ use verbwire_tests::proto::context::context_server::ContextServer;
 use verbwire_tests::service::{Desk, Witness};
 use verbwire_tests::streams::{fed, items};
 
-use crate::interceptors::{Notes, channel};
+use crate::interceptors::{Notes, Waits, channel, expires_at_the_door};
 use crate::streams::{ask, next, scan, step, take};
 
 pub(crate) const CASES: &[Case] = &[
@@ -182,6 +182,9 @@ async fn an_interceptor_sees_streams_to_their_end_on_both_sides(fixture: Fixture
     assert_seen("Talk many to many", "DataLoss Yes 4 of 40 and 3 of 36");
 }
 
+/// What has to come before an interceptor ends a stream.
+const BEGUN: Late = Late("a stream did not begin");
+
 /// Ends calls with a status after this time.
 struct Impatient(Duration);
 
@@ -192,50 +195,70 @@ impl Interceptor for Impatient {
     }
 }
 
-/// Drops the rest of calls, and sees to it that their handlers are dropped before it says how they end.
-struct Drops(Arc<Witness>);
+/// Drops the rest of calls after this time, and sees to it that their handlers are dropped before it says how they end.
+struct Drops(Duration, Arc<Witness>);
 
 impl Interceptor for Drops {
     async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
-        let _elapsed = timeout(short(), next.run(request)).await;
-        self.0.until(|log| log.dropped.contains(&1)).await;
+        let _elapsed = timeout(self.0, next.run(request)).await;
+        if self.1.entered_in_time(1).is_ok() {
+            self.1.until(|log| log.dropped.contains(&1)).await;
+        }
         Err(Status::aborted("dropped"))
     }
 }
 
 async fn what_an_interceptor_drops_of_a_stream_is_cancelled(fixture: Fixture) {
     let pair = pair(&fixture, Idle, Idle).await;
-    let drops = Drops(Arc::clone(&pair.witness));
-    let client = ConformanceClient::new(pair.client.channel().intercepted(drops));
-    let mut replies = client.scan(scan(1, 1, &[10], Act::Hang)).await.expect("scan").into_inner();
-    next(&mut replies).await;
-    let status = replies.message().await.expect_err("dropped");
-    assert_eq!((status.code(), status.executed()), (Code::Aborted, Executed::Maybe), "{status}");
+    in_time(async |time| {
+        let drops = Drops(time, Arc::clone(&pair.witness));
+        let client = ConformanceClient::new(pair.client.channel().intercepted(drops));
+        let replies = client.scan(scan(1, 1, &[10], Act::Hang)).await.map_err(|_dropped| BEGUN)?;
+        let mut replies = replies.into_inner();
+        replies.message().await.map_err(|_dropped| BEGUN)?.expect("one");
+        let status = replies.message().await.expect_err("dropped");
+        let found = (status.code(), status.executed());
+        assert_eq!(found, (Code::Aborted, Executed::Maybe), "{status}");
+        Ok(())
+    })
+    .await;
 }
 
 async fn an_interceptor_may_end_a_stream(fixture: Fixture) {
-    let impatient = || Impatient(short());
     for is_client in [true, false] {
-        let pair = match is_client {
-            true => pair(&fixture, impatient(), Idle).await,
-            false => pair(&fixture, Idle, impatient()).await,
-        };
-        let assert_ended = |status: &Status| {
-            assert_eq!(status.code(), Code::Aborted, "{status}");
-            assert_ne!(status.executed(), Executed::No, "{status}");
-        };
-        let request = scan(1, 1, &[10], Act::Hang);
-        let mut replies = pair.client.scan(request).await.expect("scan").into_inner();
-        next(&mut replies).await;
-        assert_ended(&replies.message().await.expect_err("too slow"));
-        pair.witness.until(|log| log.dropped.contains(&1)).await;
-        let (sender, requests) = fed();
-        let call = tokio::spawn(pair.client.collect(requests));
-        sender.send(step(Act::Take, 2)).await.expect("the stream is polled");
-        assert_ended(&call.await.expect("no panic").expect_err("too slow"));
-        timeout(LONG, sender.closed()).await.expect("the stream is dropped");
-        pair.witness.until(|log| log.dropped.contains(&2)).await;
+        in_time(async |time| assert_ends_streams(&fixture, is_client, time).await).await;
     }
+}
+
+async fn assert_ends_streams(
+    fixture: &Fixture,
+    is_client: bool,
+    time: Duration,
+) -> Result<(), Late> {
+    let impatient = Impatient(time);
+    let pair = match is_client {
+        true => pair(fixture, impatient, Idle).await,
+        false => pair(fixture, Idle, impatient).await,
+    };
+    let assert_ended = |status: &Status| {
+        assert_eq!(status.code(), Code::Aborted, "{status}");
+        assert_ne!(status.executed(), Executed::No, "{status}");
+    };
+    let replies = pair.client.scan(scan(1, 1, &[10], Act::Hang)).await;
+    let mut replies = replies.map_err(|_ended| BEGUN)?.into_inner();
+    replies.message().await.map_err(|_ended| BEGUN)?.expect("one");
+    assert_ended(&replies.message().await.expect_err("too slow"));
+    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    let (sender, requests) = fed();
+    let call = tokio::spawn(pair.client.collect(requests));
+    let sent = sender.send(step(Act::Take, 2)).await;
+    let status = call.await.expect("no panic").expect_err("too slow");
+    timeout(LONG, sender.closed()).await.expect("the stream is dropped");
+    sent.map_err(|_ended| BEGUN)?;
+    pair.witness.entered_in_time(2)?;
+    assert_ended(&status);
+    pair.witness.until(|log| log.dropped.contains(&2)).await;
+    Ok(())
 }
 
 /// Says who it is at the end of calls, and calls one kind of failure by another name.
@@ -431,17 +454,17 @@ impl Interceptor for Lingers {
 
 async fn the_deadline_covers_interceptors_of_streams(fixture: Fixture) {
     let pair = pair(&fixture, Lingers(LONG * 2), Idle).await;
-    let within = |request| {
-        let mut request = Request::new(request);
-        request.set_timeout(short());
-        request
-    };
     for then in [Act::Take, Act::Hang] {
-        let request = within(scan(1, 1, &[10], then));
-        let mut replies = pair.client.scan(request).await.expect("scan").into_inner();
-        next(&mut replies).await;
-        let status = replies.message().await.expect_err("no end comes");
-        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        in_time(async |time| {
+            let mut request = Request::new(scan(1, 1, &[10], then));
+            request.set_timeout(time);
+            let mut replies = on_time(pair.client.scan(request).await)?.into_inner();
+            on_time(replies.message().await)?.expect("one");
+            let status = replies.message().await.expect_err("no end comes");
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+            Ok(())
+        })
+        .await;
     }
     // Nobody waits for an interceptor whose call was cancelled.
     let mut call = pair.client.scan(scan(2, 0, &[], Act::Take));
@@ -455,20 +478,10 @@ async fn the_deadline_covers_interceptors_of_streams(fixture: Fixture) {
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::Yes), "{status}");
 }
 
-/// Waits before it hands calls on.
-struct Waits(Notes);
-
-impl Interceptor for Waits {
-    async fn intercept(&self, request: Request<Payload>, next: Next) -> Outcome {
-        self.0.add("waits");
-        sleep(Duration::from_secs(1)).await;
-        next.run(request).await
-    }
-}
-
 async fn a_stream_that_ends_in_a_servers_interceptor_was_not_executed(fixture: Fixture) {
     let notes = Notes::default();
-    let Pair { client, witness } = pair(&fixture, Idle, Waits(notes.clone())).await;
+    let (waits, door) = Waits::new(notes.clone());
+    let Pair { client, witness } = pair(&fixture, Idle, waits).await;
     let mut call = client.scan(scan(1, 1, &[1], Act::Take));
     let handle = call.cancel_handle();
     let call = begin(call).await;
@@ -476,12 +489,14 @@ async fn a_stream_that_ends_in_a_servers_interceptor_was_not_executed(fixture: F
     handle.cancel();
     let status = call.await.expect("no panic").expect_err("cancelled");
     assert_eq!((status.code(), status.executed()), (Code::Cancelled, Executed::No), "{status}");
-    let mut request = Request::new(scan(1, 1, &[1], Act::Take));
-    request.set_timeout(Duration::from_millis(200));
-    let status = client.scan(request).await.expect_err("too slow");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    // A client that was first to see the deadline cannot know.
-    assert_ne!(status.executed(), Executed::Yes, "{status}");
-    sleep(Duration::from_secs(2)).await;
+    in_time(async |time| {
+        notes.take();
+        let mut request = Request::new(scan(1, 1, &[1], Act::Take));
+        request.set_timeout(time);
+        expires_at_the_door(&notes, time, tokio::spawn(client.scan(request))).await
+    })
+    .await;
+    door.add_permits(10);
+    sleep(short()).await;
     assert_eq!(witness.log().entries, 0);
 }

@@ -19,7 +19,7 @@ use verbwire_tests::backends::Place;
 use verbwire_tests::bridge::{self, Client, TonicDesk};
 use verbwire_tests::case;
 use verbwire_tests::case::Case;
-use verbwire_tests::fixture::{Fixture, LONG, Serving, many, offering, short};
+use verbwire_tests::fixture::{Fixture, LONG, Late, Serving, in_time, many, offering, short};
 use verbwire_tests::island::Island;
 use verbwire_tests::pattern;
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
@@ -97,31 +97,48 @@ async fn five_hundred_calls_of_tonics_run_at_a_time(fixture: Fixture) {
 
 async fn a_deadline_of_tonics_ends_what_never_answers(fixture: Fixture) {
     let (mut client, pair, _fixture) = both(fixture).await;
-    let begun = Instant::now();
-    let status = client.hang(within(Ticket { number: 1 }, short())).await.expect_err("never");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    assert!((short()..LONG / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-    // The handler ignores it, and is dropped.
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    in_time(async |time| {
+        let begun = Instant::now();
+        let hang = within(Ticket { number: 1 }, time);
+        let status = client.clone().hang(hang).await.expect_err("never");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert!((time..LONG).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        pair.witness.entered_in_time(1)?;
+        // The handler ignores it, and is dropped.
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
     client.echo(blob("x")).await.expect("the connection lives");
 }
 
 async fn a_deadline_of_tonics_covers_a_stream_to_its_end(fixture: Fixture) {
-    let (mut client, pair, _fixture) = both(fixture).await;
-    let request = within(scan(1, 1, &[1], Act::Hang), short());
-    let mut replies = client.scan(request).await.expect("scan").into_inner();
-    next(&mut replies).await;
-    let status = replies.message().await.expect_err("never");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    pair.witness.until(|log| log.dropped.contains(&1)).await;
+    let (client, pair, _fixture) = both(fixture).await;
+    in_time(async |time| {
+        let request = within(scan(1, 1, &[1], Act::Hang), time);
+        let late = |_ended| Late("no reply came");
+        let mut replies = client.clone().scan(request).await.map_err(late)?.into_inner();
+        replies.message().await.map_err(late)?.expect("one");
+        let status = replies.message().await.expect_err("never");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        pair.witness.until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
     // Of requests that do not come to their end.
-    let (sender, requests) = fed();
-    let call = tokio::spawn(async move { client.collect(within(requests, short())).await });
-    sender.send(step(Act::Take, 2)).await.expect("the stream is polled");
-    let status = call.await.expect("no panic").expect_err("never");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    pair.witness.until(|log| log.dropped.contains(&2)).await;
-    timeout(LONG, sender.closed()).await.expect("the stream is dropped");
+    in_time(async |time| {
+        let ((sender, requests), mut client) = (fed(), client.clone());
+        let call = tokio::spawn(async move { client.collect(within(requests, time)).await });
+        let sent = sender.send(step(Act::Take, 2)).await;
+        let status = call.await.expect("no panic").expect_err("never");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        timeout(LONG, sender.closed()).await.expect("the stream is dropped");
+        sent.map_err(|_ended| Late("the stream was not polled"))?;
+        pair.witness.entered_in_time(2)?;
+        pair.witness.until(|log| log.dropped.contains(&2)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn a_deadline_of_tonics_ends_every_call_to_a_silent_server(fixture: Fixture) {
@@ -179,10 +196,16 @@ async fn a_call_of_tonics_has_what_is_left_of_its_handlers_deadline(fixture: Fix
     let behind = fixture.serve(Server::builder().add_service(bridge::conformance(&desk))).await;
     let front = Front(bridge::client(&behind.connect().await));
     let front = fixture.serve(Server::builder().add_tonic(ConformanceServer::new(front))).await;
-    let mut client = bridge::client(&front.connect().await);
-    let status = client.hang(within(Ticket { number: 1 }, short())).await.expect_err("never");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    desk.witness().until(|log| log.dropped.contains(&1)).await;
+    let client = bridge::client(&front.connect().await);
+    in_time(async |time| {
+        let hang = within(Ticket { number: 1 }, time);
+        let status = client.clone().hang(hang).await.expect_err("never");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        desk.witness().entered_in_time(1)?;
+        desk.witness().until(|log| log.dropped.contains(&1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 /// What a side holds of a stream that is not read: its window, what tonic's encoder puts together, and the rest in pieces.
@@ -213,7 +236,9 @@ async fn requests_of_tonics_that_nobody_reads_stop_at_their_window(fixture: Fixt
     sender.send(step(Act::Gate, 1)).await.expect("the stream is polled");
     pair.witness.until(|log| log.entered.contains(&1)).await;
     let mut sent = 0;
-    while timeout(short(), sender.send(take(vec![0; 900]))).await.is_ok() {
+    // What the window takes is polled, however late.
+    let patience = |sent| if sent < 9 { LONG } else { short() };
+    while timeout(patience(sent), sender.send(take(vec![0; 900]))).await.is_ok() {
         sent += 1;
         assert!(sent < 100, "nothing stops the caller");
     }
