@@ -5,7 +5,7 @@ use std::time::Duration;
 use verbwire::{Code, Executed};
 use verbwire_core::message::{CallId, Form, GoAway, Head, MethodId, ReplyForm};
 use verbwire_core::wire::{Header, Kind};
-use verbwire_tests::fixture::{Fixture, Serving, offering};
+use verbwire_tests::fixture::{Fixture, Serving, in_time, offering};
 use verbwire_tests::island::Island;
 use verbwire_tests::raw::{self, RawPeer, call, message};
 use verbwire_tests::service::Desk;
@@ -162,13 +162,21 @@ async fn a_call_cancelled_before_its_handler_is_entered_is_not_executed(fixture:
 
 async fn the_server_ends_calls_at_their_deadline_by_itself(fixture: Fixture) {
     let victim = Victim::start(&fixture).await;
-    let mut peer = victim.raw_client().await;
-    let timeout = Duration::from_millis(100);
-    peer.send(&raw::request(call(0), HANG, timeout, &[0x08, 1])).await;
-    let words = failure(&mut peer, call(0), Code::DeadlineExceeded, Executed::Yes).await;
-    assert!(words.contains("deadline"), "{words}");
-    victim.witness.until(|log| log.dropped.contains(&1)).await;
-    assert_answers(&mut peer, call(1)).await;
+    in_time(async |time| {
+        let mut peer = victim.raw_client().await;
+        peer.send(&raw::request(call(0), HANG, time, &[0x08, 1])).await;
+        let frame = peer.frame().await.expect("a RESPONSE");
+        victim.witness.entered_in_time(1)?;
+        let (code, executed) = (Code::DeadlineExceeded, Executed::Yes);
+        let expected = Head::Response { call: call(0), code, executed, messages: None };
+        assert_eq!(frame.head(), expected);
+        let words = String::from_utf8_lossy(&frame.body);
+        assert!(words.contains("deadline"), "{words}");
+        victim.witness.until(|log| log.dropped.contains(&1)).await;
+        assert_answers(&mut peer, call(1)).await;
+        Ok(())
+    })
+    .await;
 }
 
 async fn a_request_without_time_is_not_run(fixture: Fixture) {

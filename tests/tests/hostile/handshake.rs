@@ -74,7 +74,7 @@ async fn a_hello_that_does_not_fit_ends_the_connection(fixture: Fixture) {
 }
 
 async fn a_peer_that_says_nothing_is_given_up(fixture: Fixture) {
-    let victim = Victim::start(&fixture).await;
+    let victim = Victim::impatient(&fixture).await;
     assert_refused(&victim, b"", Hears::Nothing, "said nothing in time").await;
     let words = "said only 9 bytes of HELLO in time";
     assert_refused(&victim, b"VERBWIRE\x01", Hears::Nothing, words).await;
@@ -95,7 +95,7 @@ async fn a_hello_cut_anywhere_ends_the_connection(fixture: Fixture) {
 }
 
 async fn silent_peers_do_not_keep_others_out(fixture: Fixture) {
-    let victim = Victim::start(&fixture).await;
+    let victim = Victim::impatient(&fixture).await;
     let mut silent = Vec::new();
     for _ in 0..50 {
         silent.push(RawPeer::dial(victim.serving.target()).await);

@@ -7,7 +7,7 @@ use verbwire::{Code, ErrorKind, Executed, Request, Status};
 use verbwire_core::message::{CallId, GoAway, Head, MethodId};
 use verbwire_core::wire::header::Flags;
 use verbwire_core::wire::{Header, Hello, Kind};
-use verbwire_tests::fixture::{Fixture, connect, endpoint};
+use verbwire_tests::fixture::{Fixture, LONG, connect, endpoint};
 use verbwire_tests::proto::conformance::conformance_client::ConformanceClient;
 use verbwire_tests::proto::conformance::{Blob, Ticket};
 use verbwire_tests::raw::{self, Frame, RawListener, RawPeer, call, message};
@@ -27,12 +27,16 @@ over_sockets!(
     a_dropped_channel_closes_the_socket,
 );
 
-async fn connect_error<F>(fixture: &Fixture, serve: impl FnOnce(RawPeer) -> F) -> verbwire::Error
+async fn connect_error<F>(
+    fixture: &Fixture,
+    patience: Duration,
+    serve: impl FnOnce(RawPeer) -> F,
+) -> verbwire::Error
 where
     F: Future<Output = RawPeer>,
 {
     let (listener, target) = RawListener::bind(&fixture.target()).await;
-    let endpoint = endpoint(&target).connect_timeout(Duration::from_millis(300));
+    let endpoint = endpoint(&target).connect_timeout(patience);
     let served = async { serve(listener.accept().await).await };
     let (connected, _peer) = tokio::join!(endpoint.connect(), served);
     connected.expect_err("no proper HELLO")
@@ -47,7 +51,7 @@ async fn a_server_without_a_proper_hello_is_an_error_in_words(fixture: Fixture) 
         (&strange, ErrorKind::Incompatible, "5 to 9; upgrade the older of the two"),
     ];
     for (bytes, kind, words) in cases {
-        let error = connect_error(&fixture, |mut peer| async move {
+        let error = connect_error(&fixture, LONG, |mut peer| async move {
             peer.send(bytes).await;
             peer
         });
@@ -55,7 +59,7 @@ async fn a_server_without_a_proper_hello_is_an_error_in_words(fixture: Fixture) 
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
-    let closed = connect_error(&fixture, |mut peer| async move {
+    let closed = connect_error(&fixture, LONG, |mut peer| async move {
         peer.finish().await;
         peer
     });
@@ -65,7 +69,8 @@ async fn a_server_without_a_proper_hello_is_an_error_in_words(fixture: Fixture) 
 }
 
 async fn a_server_that_says_nothing_is_given_up(fixture: Fixture) {
-    let error = connect_error(&fixture, |peer| async { peer }).await;
+    let patience = Duration::from_millis(300);
+    let error = connect_error(&fixture, patience, |peer| async { peer }).await;
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(error.to_string().contains("said nothing in time"), "{error}");
 }
