@@ -145,7 +145,7 @@ fn unavailable() -> http::Response<Body> {
 /// Calls a service of tonic's natively: its first reply, or how it failed.
 async fn call(channel: verbwire::Channel, input: StreamInput) -> Result<verbwire::Body, Status> {
     let mut request = Request::new(input);
-    request.set_timeout(Duration::from_secs(5));
+    request.set_timeout(Duration::from_secs(30));
     let reply = channel.call(PATH, request).await?;
     let mut messages = match reply.into_inner() {
         StreamOutput::Whole(body) => return Ok(body),

@@ -18,7 +18,7 @@ use parts::{Answers, MESSAGE, OK, Part, body};
 async fn call(answers: Answers, path: &str) -> Result<Vec<Bytes>, Status> {
     let channel = verbwire::Channel::in_process(verbwire_tonic::service(answers));
     let mut request = Request::new(StreamInput::Whole(Bytes::from_static(b"x").into()));
-    request.set_timeout(Duration::from_secs(5));
+    request.set_timeout(Duration::from_secs(30));
     let reply = channel.call(path.to_owned(), request).await?;
     let mut all = Vec::new();
     match reply.into_inner() {

@@ -32,7 +32,8 @@ async fn a_listener_knows_the_port_that_the_system_chose() {
 
 #[tokio::test]
 async fn where_nobody_listens_the_error_says_what_to_do() {
-    let free = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+    // Nobody else is given a port of this address meanwhile.
+    let free = TcpListener::bind("127.0.0.2:0").await.expect("free port");
     let address = free.local_addr().expect("bound").to_string();
     drop(free);
     let target = Target::new("tcp", address.clone());

@@ -24,7 +24,7 @@ fn side(limits: &Limits) -> LocalSide {
     LocalSide {
         hello: Identity::new(Random::from_seed(1)).hello(limits),
         placement: Arc::new(Anywhere),
-        deadline: Instant::now() + Duration::from_secs(1),
+        deadline: Instant::now() + Duration::from_secs(30),
         ticket: None,
     }
 }
