@@ -9,7 +9,7 @@ use verbwire_core::transport::{Listener, Transport};
 use verbwire_core::{Error, ErrorKind};
 use verbwire_rdma::{RdmaConfig, RdmaTransport};
 
-use crate::{End, anywhere, connect, lab, pattern, receive, request, send, transport};
+use crate::{End, all_free, anywhere, connect, lab, pattern, receive, request, send, transport};
 
 /// Runs a program of the guest, off the runtime: deleting a device waits until nobody uses it.
 async fn run(program: &'static str, words: Vec<String>) {
@@ -97,8 +97,8 @@ async fn a_device_that_is_deleted_under_load_ends_its_connections_and_may_come_a
         assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
         assert!(error.to_string().contains("was removed from this machine"), "{error}");
     }
-    let counts = transport.buffers();
-    assert_eq!((counts.free, counts.leaked), (counts.total, 0));
+    // The kernel lets go of a queue pair before the reaper has put its buffers back.
+    all_free(&transport).await;
     works_again().await;
 }
 

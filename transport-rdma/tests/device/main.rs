@@ -183,6 +183,20 @@ async fn check_echo(end: &End, lengths: &[usize]) {
     end.close(Error::new(ErrorKind::Closed, "done"));
 }
 
+/// Waits until the reaper has put all buffers back.
+async fn all_free(transport: &RdmaTransport) {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let counts = transport.buffers();
+        assert_eq!(counts.leaked, 0);
+        if counts.free == counts.total {
+            return;
+        }
+        assert!(Instant::now() < until, "{counts:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn assert_clean(transport: &RdmaTransport, ends: [End; 2]) {
     for end in ends {
         timeout(Duration::from_secs(20), end.retire()).await.expect("retired in time");
