@@ -180,7 +180,7 @@ async fn write_block(store: &BlockStoreClient, block: u64, data: Bytes) -> Resul
     let attempt = || {
         let data = data.clone();
         let mut request = Request::new(WriteBlockRequest { block, data });
-        request.set_timeout(Duration::from_millis(500));
+        request.set_timeout(Duration::from_secs(10));
         store.write_block(request)
     };
     let written = match attempt().await {

@@ -41,7 +41,7 @@ pub(crate) async fn serve(target: &str) -> Result<String, Box<dyn Error>> {
 pub(crate) async fn greet(target: &str, name: &str) -> Result<String, Box<dyn Error>> {
     let client = GreeterClient::new(verbwire::connect(target).await?);
     let mut request = Request::new(HelloRequest { name: name.to_owned() });
-    request.set_timeout(Duration::from_secs(1));
+    request.set_timeout(Duration::from_secs(10));
     match client.say_hello(request).await {
         Ok(reply) => Ok(reply.into_inner().message),
         Err(status) => Err(status.message().into()),
