@@ -289,6 +289,22 @@ impl VerbsNic {
         }
     }
 
+    /// Puts what was made into the list of what ends with the device. A removal that came in between did not find it there, and the
+    /// kernel waits for all that is left: so it is refused then, and dropped by the caller.
+    fn keep<T>(
+        &self,
+        mut list: MutexGuard<'_, Vec<Weak<T>>>,
+        made: &Arc<T>,
+    ) -> Result<(), NicError> {
+        list.retain(|one| one.strong_count() > 0);
+        // Set before the lists are emptied.
+        if self.fates.gone().is_some() {
+            return Err(self.gone());
+        }
+        list.push(Arc::downgrade(made));
+        Ok(())
+    }
+
     fn register_in(
         &self,
         pd: &Arc<Pd>,
@@ -296,17 +312,13 @@ impl VerbsNic {
         access: Access,
     ) -> Result<Box<dyn Region>, NicError> {
         let mr = Mr::register(pd, slab, access)?;
-        let mut mrs = self.mrs();
-        mrs.retain(|mr| mr.strong_count() > 0);
-        mrs.push(Arc::downgrade(&mr));
+        self.keep(self.mrs(), &mr)?;
         Ok(Box::new(SlabMr(mr)))
     }
 
     fn allocate_window_in(&self, pd: &Arc<Pd>) -> Result<Box<dyn Window>, NicError> {
         let window = pd.alloc_window()?;
-        let mut mws = self.mws();
-        mws.retain(|window| window.strong_count() > 0);
-        mws.push(Arc::downgrade(&window));
+        self.keep(self.mws(), &window)?;
         Ok(Box::new(HeldMw(window)))
     }
 
@@ -336,9 +348,7 @@ impl VerbsNic {
             return Err(NicError { verb: "ibv_create_srq", reason });
         }
         let srq = Arc::new(VerbsSrq::create(pd, depth)?);
-        let mut srqs = self.srqs();
-        srqs.retain(|srq| srq.strong_count() > 0);
-        srqs.push(Arc::downgrade(&srq));
+        self.keep(self.srqs(), &srq)?;
         Ok(srq)
     }
 }
