@@ -14,7 +14,7 @@ use super::channel::EventedId;
 use super::conn::VerbsConnection;
 use super::event::CmEvent;
 use super::id::Offer;
-use super::link::{Link, next_step, open_device, within};
+use super::link::{Link, check_port, next_step, open_device, within};
 use super::state::{RESOLVE_MS, State, Step};
 use super::{VerbsConfig, own_qp, words};
 use crate::nic::{Connected, Nic, Qp, Resolved, Wire};
@@ -64,6 +64,7 @@ async fn resolve_one(address: SocketAddr, config: VerbsConfig) -> Result<VerbsRe
     id.resolve_route(RESOLVE_MS).map_err(failed)?;
     resolve_step(&evented, address, State::ResolvingRoute).await?;
     let nic = open_device(id).await?;
+    check_port(&nic, id)?;
     let link = Link::new(evented, nic, State::Connecting);
     Ok(VerbsResolved { link, peer: address.to_string(), config })
 }

@@ -14,6 +14,7 @@ use super::event::CmEvent;
 use super::id::CmId;
 use super::partings::Parting;
 use super::state::{State, Step};
+use super::words;
 use crate::error;
 use crate::nic::Wire;
 use crate::verbs::nic::{self, VerbsNic};
@@ -71,6 +72,25 @@ pub(super) fn open_device(id: &CmId) -> BoxFuture<'static, Result<Arc<VerbsNic>,
         let opened = on_thread(move || nic::open(&name, local)).await?;
         opened.map_err(|error| error::local("to open the RDMA device", error))
     })
+}
+
+/// Whether a port is down: its device has said so, or the kernel knows it already. The device's event comes a moment later, and
+/// none comes of what was so before the device was opened.
+fn is_port_down(nic: &VerbsNic, id: &CmId) -> bool {
+    nic.is_down(id.port()) || words::says_down(nic.device(), id.port())
+}
+
+/// Nothing is begun on a port that is down: nobody would answer, and see [`Link::is_held_back`].
+///
+/// # Errors
+///
+/// `Unreachable`: it is down.
+pub(super) fn check_port(nic: &VerbsNic, id: &CmId) -> Result<(), Error> {
+    if !is_port_down(nic, id) {
+        return Ok(());
+    }
+    let message = format!("the link of RDMA device {} is down: check the cable", nic.device());
+    Err(Error::new(ErrorKind::Unreachable, message))
 }
 
 /// An id of a connection, from the moment when the peer may know of it. Dropped in any state, it lets go of the
@@ -149,8 +169,8 @@ impl Link {
     /// Whether nothing must be said now: on InfiniBand a peer hears it only if the port is up, and soft-RoCE's
     /// queue pair for management never recovers from a message that it cannot send.
     fn is_held_back(&self) -> bool {
-        let is_down = self.doubts_port || self.nic.is_down(self.id().port());
-        self.nic.wire() == Wire::InfiniBand && is_down
+        let is_down = || self.doubts_port || is_port_down(&self.nic, self.id());
+        self.nic.wire() == Wire::InfiniBand && is_down()
     }
 
     /// Leaves the id to the device's thread.

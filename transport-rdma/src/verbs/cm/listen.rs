@@ -12,7 +12,7 @@ use super::channel::EventedId;
 use super::connect::connected;
 use super::event::CmEvent;
 use super::id::{CmId, Offer};
-use super::link::{Link, open_device, poll_step, within};
+use super::link::{Link, check_port, open_device, poll_step, within};
 use super::state::{State, Step};
 use super::{VerbsConfig, own_qp, words};
 use crate::nic::{CmListener, ConnectRequest, Connected, Nic, Qp};
@@ -217,6 +217,7 @@ impl VerbsRequest {
         let peer = self.peer();
         let nic = Arc::clone(self.link.nic());
         let own = own_qp(&*qp, &nic)?;
+        check_port(&nic, self.link.id())?;
         self.accept_with(own, private_data).map_err(|error| {
             let message = format!("failed to accept {peer}: it may have given up");
             Error::with_source(ErrorKind::LocalResource, message, error)

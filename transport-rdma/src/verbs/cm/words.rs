@@ -12,6 +12,7 @@ use verbwire_core::{Error, ErrorKind};
 use super::event::{CmEvent, CmEventKind};
 use crate::nic::Wire;
 use crate::verbs::channel::NEEDS_IO;
+use crate::verbs::fate::PortNumber;
 use crate::verbs::ret::{CallError, Errno};
 
 /// What the machine has.
@@ -73,6 +74,12 @@ impl Machine {
         };
         format!("no RDMA device of this machine leads to {ip}; it has {names}{hint}")
     }
+}
+
+/// Whether the kernel says that a port is down.
+pub(super) fn says_down(device: &str, PortNumber(port): PortNumber) -> bool {
+    let state = format!("/sys/class/infiniband/{device}/ports/{port}/state");
+    fs::read_to_string(state).is_ok_and(|state| state.contains("DOWN"))
 }
 
 fn names(folder: &Path) -> Vec<String> {
