@@ -5,6 +5,7 @@
 //! * [`mod@case`]: what a case is, and what it may need of a transport.
 //! * [`fixture`]: servers and clients of one case; [`doomed`]: servers that die; [`island`]: runtimes that
 //!   freeze and end.
+//! * [`lab`]: the device lab from inside a guest.
 //! * [`context`]: the service of cases about metadata and what else surrounds a call.
 //! * [`mod@bridge`]: the same services and clients, as tonic generates them.
 //! * [`service`]: the services that cases call, and the witness of what their handlers did.
@@ -23,6 +24,7 @@ pub mod context;
 pub mod doomed;
 pub mod fixture;
 pub mod island;
+pub mod lab;
 #[cfg(doctest)]
 pub mod misuse;
 pub mod pattern;
