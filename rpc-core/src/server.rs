@@ -34,7 +34,7 @@ pub use builder::{Builder, Server};
 pub use limited::{Limited, LoadLimits};
 pub use open::{Open, OpenService};
 pub use placing::{Landing, LongRequest, Placing};
-pub use seconds::{Connections, ServedConnection};
+pub use seconds::{Connections, NewcomerCounts, ServedConnection};
 pub use serving::Bound;
 pub use sessions::Sessions;
 

@@ -102,8 +102,26 @@ impl RawHost {
         address: &str,
         private_data: Vec<u8>,
     ) -> Result<RawRdma, Error> {
+        self.connect_to_receive(RECEIVES, address, private_data).await
+    }
+
+    /// The same with few receives, so that thousands cost little.
+    ///
+    /// # Errors
+    ///
+    /// The other side refuses.
+    pub async fn knock(&self, address: &str, private_data: Vec<u8>) -> Result<RawRdma, Error> {
+        self.connect_to_receive(4, address, private_data).await
+    }
+
+    async fn connect_to_receive(
+        &self,
+        receives: u32,
+        address: &str,
+        private_data: Vec<u8>,
+    ) -> Result<RawRdma, Error> {
         let resolved = self.cm.resolve(address).await?;
-        let mut raw = RawRdma::open(resolved.nic(), Arc::clone(&self.reaper));
+        let mut raw = RawRdma::open(resolved.nic(), Arc::clone(&self.reaper), receives);
         raw.connected = Some(resolved.connect(Arc::clone(&raw.qp), private_data).await?);
         Ok(raw)
     }
@@ -143,7 +161,7 @@ impl RawRdmaListener {
     /// If none comes, or says no HELLO.
     pub async fn accept(&mut self) -> RawRdma {
         let request = poll_fn(|cx| self.listener.poll_request(cx)).await.expect("a client");
-        let mut raw = RawRdma::open(request.nic(), Arc::clone(&self.host.reaper));
+        let mut raw = RawRdma::open(request.nic(), Arc::clone(&self.host.reaper), RECEIVES);
         let private_data = request.private_data().iter().take(16).copied().collect();
         let connected = request.accept(Arc::clone(&raw.qp), private_data).await;
         raw.connected = Some(connected.expect("the client waits"));
@@ -160,12 +178,12 @@ impl RawRdma {
     }
 
     /// A queue pair with all its receives.
-    fn open(nic: Arc<dyn Nic>, reaper: Arc<dyn Reaper>) -> Self {
-        let pool = Pool::new(Slab::new(LEN, 2 * RECEIVES as usize), Poison::Off);
+    fn open(nic: Arc<dyn Nic>, reaper: Arc<dyn Reaper>, count: u32) -> Self {
+        let pool = Pool::new(Slab::new(LEN, 2 * count as usize), Poison::Off);
         let region = nic.register(pool.slab(), Access::Local).expect("memory");
         pool.slab().set_region(region);
-        let cq = nic.create_cq(4 * RECEIVES).expect("a queue");
-        let depths = Depths { send: RECEIVES, recv: RECEIVES };
+        let cq = nic.create_cq(4 * count).expect("a queue");
+        let depths = Depths { send: count, recv: count };
         let qp = nic.create_qp(&Cqs::one(&cq), depths).expect("a queue pair");
         let post = |number: u32| {
             let buf = pool.take().expect("free").into_nic(NicAccess::Write);
@@ -173,7 +191,7 @@ impl RawRdma {
             qp.post_recv(&[wr]).expect("room");
             buf
         };
-        let receives = (0..RECEIVES).map(post).collect();
+        let receives = (0..count).map(post).collect();
         Self {
             nic,
             pool,

@@ -50,8 +50,8 @@ pub use verbwire_core::message::{SessionId, SlotUse};
 pub use verbwire_core::metadata;
 pub use verbwire_core::paths::{PathInfo, Paths, Traffic};
 pub use verbwire_core::server::{
-    Bound, Connections, Landing, Limited, LoadLimits, LongRequest, Newcomer, Placing,
-    ServedConnection, SessionLimits, Sessions,
+    Bound, Connections, Landing, Limited, LoadLimits, LongRequest, Newcomer, NewcomerCounts,
+    Placing, ServedConnection, SessionLimits, Sessions,
 };
 pub use verbwire_core::transport::pressure::{Pressure, PressureWatch};
 pub use verbwire_core::transport::{DeviceInfo, Path, PeerCertificates};

@@ -13,12 +13,15 @@
 mod accepting;
 mod connections;
 mod listening;
+mod newcomers;
 mod offering;
 
 pub(super) use accepting::accept_second;
 pub(super) use connections::Entry;
 pub use connections::{Connections, ServedConnection};
 pub(super) use listening::{Second, SecondListener};
+pub(super) use newcomers::Fate;
+pub use newcomers::NewcomerCounts;
 pub(super) use offering::Offering;
 
 use std::sync::Arc;

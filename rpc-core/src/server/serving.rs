@@ -15,7 +15,7 @@ use super::driver::Driver;
 use super::intake::Intake;
 use super::placing::Placer;
 use super::router::Router;
-use super::seconds::{Connections, Entry, Second, SecondListener, Upgrade, accept_second};
+use super::seconds::{Connections, Entry, Fate, Second, SecondListener, Upgrade, accept_second};
 use super::workers::Workers;
 use crate::compression::{Outbound, Receiver};
 use crate::config::ServerConfig;
@@ -279,23 +279,32 @@ impl Shared {
         let peer = accepting.peer();
         let admission = Arc::clone(&self.allowed).try_acquire_owned();
         let coming = if admission.is_ok() { Coming::First } else { Coming::TooMany };
+        let arrival = self.connections.arrival(permit);
         let Greeted { mut driver, line, number, incarnation, who, refused } =
             match self.shake_hands(transport, accepting, coming, stopping).await {
                 Ok(greeted) => greeted,
-                Err(error) => return debug!(peer, %error, "handshake failed"),
+                Err(error) => {
+                    arrival.note(Fate::Failed(error.kind()));
+                    return debug!(peer, %error, "handshake failed");
+                }
             };
         match (admission, refused) {
             (Ok(_held), None) => {
-                drop(permit);
+                arrival.note(Fate::LetIn);
+                drop(arrival);
                 let entry = Entry::new((number, incarnation), line, upgrade, who);
                 let _listed = self.connections.insert(entry);
                 return driver.await;
             }
             (Ok(_), Some(status)) => {
+                arrival.note(Fate::Unauthenticated);
                 debug!(peer, %status, "a client was refused");
                 driver.refuse_all(status);
             }
-            (Err(_full), _) => driver.turn_away(self.config.max_connections),
+            (Err(_full), _) => {
+                arrival.note(Fate::TooMany);
+                driver.turn_away(self.config.max_connections);
+            }
         }
         // It hears why for each of its calls. If it does not close, it is closed when a silent one would be.
         let _gone = timeout(self.config.handshake_timeout, driver).await;

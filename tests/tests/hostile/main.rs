@@ -5,6 +5,7 @@
 //! * `calls`: proper frames that say what no caller may say.
 //! * `compression`: messages that say that they are compressed.
 //! * `floods`: streams without end, and peers that take nothing of them.
+//! * `half_open`: handshakes that nobody finishes, by the thousand.
 //! * `greed`: peers that want too much and give nothing.
 //! * `servers`: the same from the other side.
 //! * `streams`: streams, from either side.
@@ -18,6 +19,7 @@ mod compression;
 mod floods;
 mod frames;
 mod greed;
+mod half_open;
 mod handshake;
 mod servers;
 mod streams;

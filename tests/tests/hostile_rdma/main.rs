@@ -10,6 +10,7 @@
 //! * `strangers`: peers that write where nobody granted them anything.
 //! * `owners`: peers that grant; `offers`: grants for replies; `standing`: grants for requests to come.
 //! * `honest`: what looks like an attack and is none.
+//! * `knocks`: who comes by the thousand and shakes no hands, or drops them.
 //! * `tickets`: peers that come to a listener for second paths without a good one.
 //! * `reuse`: memory that is used again at once, after a call that has timed out.
 //! * `site`, `end`: where a case runs, and what it does with the product's side.
@@ -19,6 +20,7 @@ mod frames;
 mod hello;
 mod honest;
 mod isolation;
+mod knocks;
 mod offers;
 mod owners;
 mod reuse;

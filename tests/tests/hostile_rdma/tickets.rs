@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use verbwire_core::client::Client;
 use verbwire_core::config::{ClientConfig, Random};
 use verbwire_core::server::Connections;
-use verbwire_core::service::{HandlerFuture, Service, ServiceDescriptor, unknown_method};
+use verbwire_core::service::{HandlerFuture, MethodDescriptor, Service, ServiceDescriptor, unary};
 use verbwire_core::transport::mem::MemTransport;
 use verbwire_core::transport::{Auto, LocalSide, Ticket, Transport};
 use verbwire_core::wire::Hello;
@@ -26,30 +26,39 @@ over_nics!(
     a_ticket_opens_a_path_for_its_client,
 );
 
-static NOBODY: ServiceDescriptor = ServiceDescriptor::new("test.Nobody", &[]);
+/// Handshakes at a time that a server allows.
+pub(crate) const MOST_HANDSHAKES: usize = 32;
 
-struct Nobody;
+pub(crate) static ECHO: ServiceDescriptor =
+    ServiceDescriptor::new("test.Echo", &[MethodDescriptor::new("Echo", "/test.Echo/Echo")]);
 
-impl Service for Nobody {
+/// What answers with what it was sent.
+pub(crate) struct Echo;
+
+impl Service for Echo {
     fn descriptor(&self) -> &'static ServiceDescriptor {
-        &NOBODY
+        &ECHO
     }
 
-    fn call(&self, method: usize, _: Request<Body>) -> HandlerFuture {
-        unknown_method(&NOBODY, method)
+    fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
+        unary(
+            request,
+            |request: Request<u32>| async move { Ok(Response::new(request.into_inner())) },
+        )
     }
 }
 
 /// A server that listens in this process, and by the transport under attack for second paths; and a client of it.
-struct Upgradable {
-    connections: Connections,
+pub(crate) struct Upgradable {
+    pub(crate) connections: Connections,
+    target: Target,
     client: Client,
     /// What the client says of itself.
     incarnation: u64,
 }
 
 impl Upgradable {
-    async fn at(site: &Site, name: &str) -> Self {
+    pub(crate) async fn at(site: &Site, name: &str) -> Self {
         let first = Arc::new(MemTransport) as Arc<dyn Transport>;
         let target = Target::new("mem", name);
         let second = Arc::new(site.transports[1].clone());
@@ -57,7 +66,8 @@ impl Upgradable {
         let (below, second) = (("mem", Arc::clone(&first)), second as Arc<dyn Transport>);
         let auto = Auto::new(below, (site.scheme(), second)).listening_at(anywhere);
         let auto = Arc::new(auto) as Arc<dyn Transport>;
-        let bound = Server::builder().add_service(Nobody).bind([(auto, target.clone())]).await;
+        let builder = Server::builder().add_service(Echo).max_handshakes(MOST_HANDSHAKES);
+        let bound = builder.bind([(auto, target.clone())]).await;
         let bound = bound.expect("free");
         let connections = bound.connections();
         tokio::spawn(bound.serve());
@@ -66,11 +76,28 @@ impl Upgradable {
         let mut config = ClientConfig::default();
         config.random = random;
         let channel = Channel::connect(first, &target, &config).await.expect("a server listens");
-        Self { connections, client: Client::new(channel, &SERVICE), incarnation }
+        Self { connections, target, client: Client::new(channel, &SERVICE), incarnation }
+    }
+
+    /// Another client of it, whose calls have moved to a second path.
+    pub(crate) async fn moved(&self, site: &Site) -> Channel {
+        let (first, second) = (MemTransport, site.transports[0].clone());
+        let first = ("mem", Arc::new(first) as Arc<dyn Transport>);
+        let auto = Auto::new(first, (site.scheme(), Arc::new(second) as Arc<dyn Transport>));
+        let config = ClientConfig::default();
+        let channel = Channel::connect(Arc::new(auto), &self.target, &config).await;
+        let channel = channel.expect("a server listens");
+        let moved = async {
+            while channel.paths().is_none_or(|paths| paths.second.is_none()) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(verbwire_tests::fixture::LONG, moved).await.expect("it moves");
+        channel
     }
 
     /// Where second paths begin, and what admits to one.
-    async fn ask(&self) -> (Target, Ticket) {
+    pub(crate) async fn ask(&self) -> (Target, Ticket) {
         let transports = vec!["fabric".to_owned(), "rdma".to_owned()];
         let request = Request::new(OfferRequest { transports });
         let reply: Result<Response<OfferReply>, _> = self.client.unary(0, request).await;
@@ -81,7 +108,7 @@ impl Upgradable {
 }
 
 /// The private data of a connect request.
-fn private_data(ticket: Option<Ticket>) -> Vec<u8> {
+pub(crate) fn private_data(ticket: Option<Ticket>) -> Vec<u8> {
     let version = u32::from(ticket.is_some());
     let nonce = verbwire_tests::raw::hello().connection;
     let mut bytes = [&b"VWRD"[..], &version.to_le_bytes(), &nonce.to_le_bytes()].concat();
@@ -90,7 +117,7 @@ fn private_data(ticket: Option<Ticket>) -> Vec<u8> {
 }
 
 /// What a connection takes: buffers, memory for long bodies, a place at completion queues.
-fn taken(transport: &RdmaTransport) -> String {
+pub(crate) fn taken(transport: &RdmaTransport) -> String {
     let (buffers, pools) = (transport.buffers().total, transport.pools());
     format!("{buffers} buffers, {pools:?}, {} connections", transport.reactors().connections)
 }

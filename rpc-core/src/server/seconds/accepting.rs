@@ -10,6 +10,7 @@ use tracing::{info, warn};
 
 use super::connections::Entry;
 use super::listening::{Second, SecondListener};
+use super::newcomers::Fate;
 use crate::error::{Error, ErrorKind};
 use crate::server::serving::{
     ACCEPT_PAUSE, Coming, Greeted, Shared, drain, log_panic, next_connection,
@@ -94,20 +95,23 @@ impl Shared {
                 return accepting.refuse(&refused.to_string());
             }
         };
+        let arrival = self.connections.arrival(permit);
         let greeted = self.greet_second(&entry, transport, accepting, stopping);
         let greeted = tokio::select! {
             biased;
-            () = entry.gone() => return,
+            () = entry.gone() => return arrival.note(Fate::Failed(ErrorKind::Lost)),
             greeted = greeted => greeted,
         };
-        drop(permit);
         let (_seat, Greeted { mut driver, line, .. }) = match greeted {
             Ok(greeted) => greeted,
             Err(error) => {
+                arrival.note(Fate::Failed(error.kind()));
                 info!(peer, %error, "a second path was not made");
                 return entry.note_why_not(&error.to_string());
             }
         };
+        arrival.note(Fate::LetIn);
+        drop(arrival);
         let connection = Arc::clone(&line.connection);
         info!(path = %line.info(), "a second path: new calls come over it");
         entry.begin_second(line);

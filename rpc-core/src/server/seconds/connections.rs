@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::Upgrade;
+use super::newcomers::{Arrival, NewcomerCounts, Newcomers};
 use crate::error::{Error, ErrorKind};
 use crate::paths::{Line, Paths};
 use crate::proto::tickets::{Refused, TicketCounts, Tickets, TooMany};
@@ -31,6 +32,7 @@ struct Table {
     /// In the order of their numbers, which are random.
     entries: Mutex<BTreeMap<u64, Arc<Entry>>>,
     tickets: Mutex<Tickets>,
+    newcomers: Arc<Newcomers>,
 }
 
 /// A connection that is served.
@@ -56,7 +58,8 @@ struct Seconds {
 impl Connections {
     pub(in crate::server) fn new() -> Self {
         let tickets = Mutex::new(Tickets::new(LIFETIME, MOST_TICKETS));
-        Self(Arc::new(Table { entries: Mutex::default(), tickets }))
+        let newcomers = Arc::default();
+        Self(Arc::new(Table { entries: Mutex::default(), tickets, newcomers }))
     }
 
     /// Those that are served now, each with all its paths.
@@ -69,6 +72,16 @@ impl Connections {
     /// What became of those who came for a second path.
     pub fn tickets(&self) -> TicketCounts {
         lock(&self.0.tickets).counts()
+    }
+
+    /// What became of all who came, over first and second paths.
+    pub fn newcomers(&self) -> NewcomerCounts {
+        self.0.newcomers.counts()
+    }
+
+    /// Somebody has come, who has a place among those that shake hands.
+    pub(in crate::server) fn arrival(&self, place: OwnedSemaphorePermit) -> Arrival {
+        Arrival::new(Arc::clone(&self.0.newcomers), place)
     }
 
     pub(super) fn find(&self, number: u64) -> Option<Arc<Entry>> {

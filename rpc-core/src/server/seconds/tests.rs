@@ -279,3 +279,29 @@ async fn why_nothing_is_offered_is_said_by_the_place() {
     assert!(refused.message().contains("takes [rdma]"), "{}", refused.message());
     assert_eq!(connections.tickets(), TicketCounts::default());
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_is_counted_by_what_becomes_of_it() {
+    let builder = Server::builder().max_connections(1);
+    let connections = serve_with(builder, "newcomers", Arc::new(MemTransport)).await;
+    let channel = connect("newcomers").await;
+    let one_more = connect("newcomers").await;
+    assert_eq!(echo(&one_more).await.expect_err("full").code(), Code::Unavailable);
+    let client = incarnation(&connections);
+    let ticket = ask(&channel).await.ticket(client);
+    let _second = knock(&second_of("newcomers"), ticket, client).await.expect("let in");
+    sleep(Duration::from_millis(1)).await;
+    let counts = connections.newcomers();
+    assert_eq!((counts.let_in, counts.too_many, counts.waiting), (2, 1, 0), "{counts:?}");
+    let ticket = ask(&channel).await.ticket(client);
+    let thief = knock(&second_of("newcomers"), ticket, client + 1).await;
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(connections.newcomers().at_fault, 1, "{:?}", thief.map(drop));
+    let builder = Server::builder()
+        .authenticate(|_| async { Err::<(), _>(Status::unauthenticated("nobody is known")) });
+    let connections = serve_with(builder, "newcomers-unknown", Arc::new(MemTransport)).await;
+    let unknown = connect("newcomers-unknown").await;
+    echo(&unknown).await.expect_err("it is not let in");
+    let counts = connections.newcomers();
+    assert_eq!((counts.unauthenticated, counts.let_in), (1, 0), "{counts:?}");
+}
