@@ -17,7 +17,8 @@ pub(crate) fn too_large(what: &str, len: usize, max: usize, side: &str) -> Statu
 pub(crate) fn too_much_metadata(what: &str, len: usize, max: usize, side: &str) -> Status {
     Status::resource_exhausted(format!(
         "{what} metadata of {} exceeds max_metadata_size of {}, announced by the {side}: raise its \
-         max_metadata_size(..), and over RDMA eager_len of its RdmaConfig too",
+         max_metadata_size(..), and over RDMA eager_len of its RdmaConfig too, or keep such calls \
+         on TCP by PathPolicy::TcpOnly",
         Size(len),
         Size(max)
     ))
