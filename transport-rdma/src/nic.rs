@@ -260,6 +260,11 @@ pub trait CmListener: Send + 'static {
     /// The address, with the port that the system chose.
     fn local_address(&self) -> &str;
 
+    /// Where peers reach it: more than one where it listens at all addresses and knows them.
+    fn addresses(&self) -> Vec<String> {
+        vec![self.local_address().to_owned()]
+    }
+
     /// The next connect request.
     ///
     /// # Errors

@@ -353,6 +353,11 @@ impl Listener for Listening {
         &self.local
     }
 
+    fn targets(&self) -> Vec<Target> {
+        let addresses = self.listener.addresses().into_iter();
+        addresses.map(|address| Target::new(self.local.scheme(), address)).collect()
+    }
+
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Accepting>, Error>> {
         loop {
             let request = ready!(self.listener.poll_request(cx))?;

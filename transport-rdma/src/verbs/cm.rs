@@ -33,6 +33,7 @@ mod event;
 mod id;
 mod link;
 mod listen;
+mod machine;
 mod partings;
 mod state;
 mod words;

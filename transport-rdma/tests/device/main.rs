@@ -222,6 +222,24 @@ async fn round_trips() {
 
 #[tokio::test]
 #[ignore = "needs an RDMA device: run it in the device lab"]
+async fn who_listens_at_all_addresses_says_those_of_roce_devices() {
+    let transport = transport(small());
+    let everywhere = Target::new("rdma", "0.0.0.0:0");
+    let mut listener = transport.listen(&everywhere).await.expect("listens");
+    let (_, port) = listener.local_target().address().rsplit_once(':').expect("a port");
+    let at = Target::new("rdma", format!("{}:{port}", lab("LAB_ADDRESS")));
+    let said = listener.targets();
+    // The GIDs of soft-iWARP are no addresses.
+    assert_eq!(said.contains(&at), lab("LAB_DEVICE").starts_with("rxe"), "{said:?}");
+    let (near, far) = tokio::try_join!(transport.connect(&at, side(1)), async {
+        poll_fn(|cx| listener.poll_accept(cx)).await?.handshake(side(2)).await
+    })
+    .expect("it is listened at");
+    works(&near.connection, &far.connection).await;
+}
+
+#[tokio::test]
+#[ignore = "needs an RDMA device: run it in the device lab"]
 async fn bodies_of_every_length_come_back_on_one_thread() {
     round_trips().await;
 }

@@ -1,6 +1,8 @@
 //! The accepting side.
 
+use std::iter;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
 
@@ -13,6 +15,7 @@ use super::connect::connected;
 use super::event::CmEvent;
 use super::id::{CmId, Offer};
 use super::link::{Link, check_port, open_device, poll_step, within};
+use super::machine::{DEVICES, addresses};
 use super::state::{State, Step};
 use super::{VerbsConfig, own_qp, words};
 use crate::nic::{CmListener, ConnectRequest, Connected, Nic, Qp};
@@ -154,6 +157,17 @@ impl Asked {
 impl CmListener for VerbsListener {
     fn local_address(&self) -> &str {
         &self.address
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let own = self.address.parse().ok().filter(|own: &SocketAddr| own.ip().is_unspecified());
+        // An IPv6 listener takes IPv4 too, unless the system's bindv6only says otherwise; then those attempts fail.
+        let of_devices = own.into_iter().flat_map(|own| {
+            let found = addresses(Path::new(DEVICES)).into_iter();
+            let found = found.filter(move |ip| ip.is_ipv4() || own.is_ipv6());
+            found.map(move |ip| SocketAddr::new(ip, own.port()).to_string())
+        });
+        iter::once(self.address.clone()).chain(of_devices).collect()
     }
 
     fn poll_request(

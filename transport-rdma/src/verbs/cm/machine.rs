@@ -1,0 +1,104 @@
+//! The addresses of this machine's RDMA devices, for who listens at all of them.
+//!
+//! Only RoCE's are known: the GIDs of such a port are the addresses of its network interface (Annex A17 of the InfiniBand
+//! specification). GIDs of InfiniBand and iWARP are other numbers. Read from sysfs, where anything may be missing, change or vanish
+//! meanwhile: what cannot be read is left out.
+
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+/// Where the kernel has its RDMA devices.
+pub(super) const DEVICES: &str = "/sys/class/infiniband";
+
+/// Each address once, of ports that are up, in the order of the devices' names.
+pub(super) fn addresses(devices: &Path) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for device in entries(devices) {
+        for port in entries(&device.join("ports")).iter().filter(|port| is_roce(port)) {
+            for address in entries(&port.join("gids")).iter().filter_map(|gid| address(gid)) {
+                if !found.contains(&address) {
+                    found.push(address);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Whether a port is up and of a device that speaks RoCE: one on Ethernet that has GIDs of that kind.
+fn is_roce(port: &Path) -> bool {
+    let says =
+        |file: &str, word: &str| text(&port.join(file)).is_some_and(|text| text.contains(word));
+    says("state", "ACTIVE")
+        && says("link_layer", "Ethernet")
+        && entries(&port.join("gid_attrs/types"))
+            .iter()
+            .any(|kind| text(kind).is_some_and(|kind| kind.contains("RoCE")))
+}
+
+/// The address that a GID is, if another machine can use it: not where it means this machine, or this link without saying which.
+fn address(gid: &Path) -> Option<IpAddr> {
+    let gid: Ipv6Addr = text(gid)?.parse().ok()?;
+    let address = gid.to_canonical();
+    let is_local = gid.is_unicast_link_local() || address.is_loopback();
+    (!is_local && !address.is_unspecified()).then_some(address)
+}
+
+/// What is in a folder, by name.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<_> = found.map(|entry| entry.path()).collect();
+    // A number is shorter than those that are greater.
+    found.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
+    found
+}
+
+fn text(file: &Path) -> Option<String> {
+    fs::read_to_string(file).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port as sysfs shows it, with GIDs of these kinds.
+    fn port(devices: &Path, device: &str, (state, layer): (&str, &str), gids: &[(&str, &str)]) {
+        let port = devices.join(device).join("ports/1");
+        fs::create_dir_all(port.join("gids")).expect("a folder");
+        fs::create_dir_all(port.join("gid_attrs/types")).expect("a folder");
+        fs::write(port.join("state"), format!("{state}\n")).expect("a file");
+        fs::write(port.join("link_layer"), format!("{layer}\n")).expect("a file");
+        for (number, (gid, kind)) in gids.iter().enumerate() {
+            fs::write(port.join(format!("gids/{number}")), format!("{gid}\n")).expect("a file");
+            fs::write(port.join(format!("gid_attrs/types/{number}")), format!("{kind}\n"))
+                .expect("a file");
+        }
+    }
+
+    #[test]
+    fn addresses_are_the_gids_of_roce_ports_that_are_up() {
+        let root = std::env::temp_dir().join(format!("verbwire-machine-{}", std::process::id()));
+        let up = ("4: ACTIVE", "Ethernet");
+        let v4 = "0000:0000:0000:0000:0000:ffff:0a00:0001";
+        let second = "0000:0000:0000:0000:0000:ffff:0a01:0001";
+        let global = "fd00:0000:0000:0000:0000:0000:0000:0007";
+        let link_local = "fe80:0000:0000:0000:5054:00ff:fe12:3456";
+        let unused = "0000:0000:0000:0000:0000:0000:0000:0000";
+        let of_interface = "5254:0012:3456:0000:0000:0000:0000:0000";
+        let loopback = "0000:0000:0000:0000:0000:ffff:7f00:0001";
+        let roce = "RoCE v2";
+        let gids = [(link_local, "IB/RoCE v1"), (v4, "IB/RoCE v1"), (v4, roce), (global, roce)];
+        port(&root, "mlx5_0", up, &[&gids[..], &[(unused, ""), (loopback, roce)]].concat());
+        port(&root, "mlx5_1", up, &[(second, roce)]);
+        port(&root, "mlx5_2", ("1: DOWN", "Ethernet"), &[("fd00::1", roce)]);
+        port(&root, "mlx4_0", ("4: ACTIVE", "InfiniBand"), &[("fec0::2", "IB/RoCE v1")]);
+        port(&root, "siw0", up, &[(of_interface, "")]);
+        fs::create_dir_all(root.join("half/ports/1/gids")).expect("a folder");
+        let found = addresses(&root);
+        assert!(addresses(&root.join("nowhere")).is_empty());
+        fs::remove_dir_all(&root).expect("the test's own");
+        let expected = ["10.0.0.1", "fd00::7", "10.1.0.1"];
+        assert_eq!(found, expected.map(|address| address.parse::<IpAddr>().expect("an address")));
+    }
+}
