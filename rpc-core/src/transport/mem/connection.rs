@@ -111,6 +111,13 @@ impl MemConnection {
     }
 }
 
+impl Drop for MemConnection {
+    /// Who gives an end up without closing it, half-made for example, leaves no peer that waits for it.
+    fn drop(&mut self) {
+        self.close(Error::new(ErrorKind::Closed, "the connection was dropped"));
+    }
+}
+
 impl Connection for MemConnection {
     fn try_send(&self, outgoing: Outgoing) -> Result<(), SendError> {
         let receiver = {

@@ -69,6 +69,15 @@ async fn messages_arrive_in_order_and_behind_them_the_end() {
 }
 
 #[tokio::test]
+async fn an_end_that_is_dropped_without_being_closed_ends_the_other() {
+    let (client, server) = pair("dropped", &Limits::default()).await;
+    client.try_send(cancel(0)).expect("room");
+    drop(client);
+    assert_eq!(receive(&*server).await.expect("what was sent before").len(), 1);
+    assert_eq!(receive(&*server).await.expect_err("dropped").kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
 async fn a_full_queue_gives_the_message_back_and_wakes_when_there_is_room() {
     let (client, server) = pair("full", &Limits::default()).await;
     let sent = (0..).take_while(|slot| client.try_send(cancel(*slot)).is_ok()).count();
