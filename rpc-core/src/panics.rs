@@ -4,10 +4,12 @@
 //! caller an answer.
 
 use std::any::Any;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use crate::transport::BoxFuture;
 
 /// What a panic carries.
 pub(crate) type Panic = Box<dyn Any + Send>;
@@ -36,6 +38,40 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panic> {
     .await
 }
 
+/// A user's future, whose panics stay in it, also where it is dropped before its end.
+///
+/// As a future its output is that of the user's, or the panic.
+pub(crate) struct Contained<T>(Option<BoxFuture<'static, T>>);
+
+impl<T> Contained<T> {
+    pub(crate) fn new(future: BoxFuture<'static, T>) -> Self {
+        Self(Some(future))
+    }
+}
+
+impl<T> Future for Contained<T> {
+    type Output = Result<T, Panic>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let future = self.0.as_mut().expect("there until it is dropped");
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}
+
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        if let Err(panic) = dropped(self.0.take()) {
+            tracing::error!(
+                panic = panic_message(&*panic),
+                "a future of the application panicked as it was dropped"
+            );
+        }
+    }
+}
+
 /// What a panic says.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     panic
@@ -43,4 +79,35 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("(not a text)")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Panics as it is dropped.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking(), "as the test wants it");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_contained_future_may_panic_as_it_is_polled_and_as_it_is_dropped() {
+        let armed = || {
+            Contained::new(Box::pin(async {
+                let _bomb = Bomb;
+                std::future::pending::<()>().await;
+            }))
+        };
+        drop(armed());
+        let mut waiting = armed();
+        let is_pending = poll_fn(|cx| Poll::Ready(Pin::new(&mut waiting).poll(cx).is_pending()));
+        assert!(is_pending.await);
+        drop(waiting);
+        let polled = Contained::new(Box::pin(async { panic!("within") as u32 })).await;
+        assert_eq!(panic_message(&*polled.expect_err("it panicked")), "within");
+    }
 }

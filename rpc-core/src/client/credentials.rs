@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::ClientConfig;
 use crate::error::{Error, ErrorKind};
-use crate::panics::{caught, panic_message};
+use crate::panics::{Contained, panic_message};
 use crate::transport::{BoxFuture, Secrecy, Target};
 use crate::wire::hello::MAX_CREDENTIALS;
 
@@ -45,7 +45,7 @@ impl CredentialsProvider {
             let message = format!("not connected to {target}, the credentials provider {why}");
             Error::new(ErrorKind::Untrusted, message)
         };
-        let given = match timeout_at(deadline, caught((self.0)())).await {
+        let given = match timeout_at(deadline, Contained::new((self.0)())).await {
             Ok(Ok(Ok(given))) => given,
             Ok(Ok(Err(error))) => {
                 let message = format!("not connected to {target}, the credentials provider failed");

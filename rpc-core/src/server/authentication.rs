@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use tracing::error;
 
-use crate::panics::{caught, panic_message};
+use crate::panics::{Contained, panic_message};
 use crate::status::{Code, Executed, Status};
 use crate::transport::{BoxFuture, Path, PeerCertificates};
 
@@ -94,7 +94,7 @@ impl Authentication {
         newcomer: Newcomer,
         deadline: Instant,
     ) -> Result<Identity, Status> {
-        let found = match timeout_at(deadline, caught((self.0)(newcomer))).await {
+        let found = match timeout_at(deadline, Contained::new((self.0)(newcomer))).await {
             Ok(Ok(found)) => found,
             Ok(Err(panic)) => {
                 error!(panic = panic_message(&*panic), "the authentication of a client panicked");
