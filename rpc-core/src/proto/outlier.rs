@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::deadlines::deadline_after;
 use crate::status::{Code, Executed, Status};
 
 /// When an endpoint of a balanced channel is left alone.
@@ -77,7 +78,7 @@ impl Outlier {
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.ejections += 1;
         let time = limits.ejection.saturating_mul(self.in_a_row).min(limits.longest_ejection);
-        self.until = now.checked_add(time);
+        self.until = Some(deadline_after(now, time));
     }
 
     /// Whether it is left alone.

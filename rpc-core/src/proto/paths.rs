@@ -99,6 +99,9 @@ impl PathPolicy {
     }
 }
 
+/// Shortest time until a server is asked again that will not offer a path while it runs. 60 s: it may be another one by then.
+const LASTING_REFUSAL: Duration = Duration::from_secs(60);
+
 /// The second path of a first one.
 #[derive(Debug)]
 pub struct PathRule {
@@ -220,7 +223,8 @@ impl PathRule {
             Outlook::Soon(least) => delay.max(least.unwrap_or(Duration::ZERO)),
             Outlook::Lasting => {
                 let random = self.random.clone();
-                Backoff::new(self.longest, self.longest, random).handle_failure()
+                let delay = self.longest.max(LASTING_REFUSAL);
+                Backoff::new(delay, delay, random).handle_failure()
             }
         };
         self.wait(now, delay);

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::deadlines::deadline_after;
 use crate::backoff::Backoff;
 
 /// How long a connection has to last to be good for something although no call succeeded on it: the delays begin anew then.
@@ -130,7 +131,7 @@ impl Reconnect {
         }
         let delay = self.backoff.handle_failure();
         self.state = ConnectivityState::TransientFailure;
-        self.next_attempt = now.checked_add(delay);
+        self.next_attempt = Some(deadline_after(now, delay));
         self.failures += 1;
         self.has_failed = true;
     }
