@@ -265,7 +265,14 @@ impl Members {
         if members.iter().any(|member| member.subchannel.is_promising()) {
             return Picked::Wait(0);
         }
-        Picked::Failed(Reason::Failing(none(&members)))
+        let is_shut =
+            |member: &Arc<Member>| member.subchannel.state() == ConnectivityState::Shutdown;
+        // An empty list may be filled; an endpoint that has shut down does not come back.
+        let reason = match !members.is_empty() && members.iter().all(is_shut) {
+            true => Reason::Shutdown,
+            false => Reason::Failing,
+        };
+        Picked::Failed(reason(none(&members)))
     }
 
     /// Why no call can go out.

@@ -1,5 +1,6 @@
 //! How clients ask for a second path: a service that servers have besides.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,6 +17,9 @@ use crate::status::{Executed, Status};
 use crate::transport::Ticket;
 use crate::wire::paths::{OfferReply, OfferRequest, SERVICE};
 
+/// Longest request that is looked at: those of clients have some dozen bytes, and what is decoded is longer than what was sent.
+const MAX_REQUEST: usize = 4096;
+
 /// The service. No interceptor and no bound of the server stands before it: a client that was let in may have all its paths.
 pub(in crate::server) struct Offering(pub(in crate::server) Connections);
 
@@ -25,6 +29,14 @@ impl Service for Offering {
     }
 
     fn call(&self, _: usize, request: Request<Body>) -> HandlerFuture {
+        let len = request.get_ref().len();
+        if len > MAX_REQUEST {
+            let message = format!(
+                "a request for a second path has {len} bytes, {MAX_REQUEST} at most are looked at"
+            );
+            let refused = Status::invalid_argument(message).with_executed(Executed::No);
+            return Box::pin(ready(Err(refused)));
+        }
         let connections = self.0.clone();
         unary(request, |request: Request<OfferRequest>| async move {
             let entry = request.connection().and_then(|number| connections.find(number));
