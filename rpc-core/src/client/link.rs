@@ -7,7 +7,7 @@ mod limits;
 mod start;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -62,8 +62,10 @@ pub(super) struct Shared {
     pub(super) pressure: PressureWatch,
     /// Slots that the peer still allows. Fair, so that no caller starves.
     free_slots: Semaphore,
-    /// Whether there is a second path, which would end with this one.
-    held: AtomicBool,
+    /// Second paths, which would end with this one: one that calls take, and those before it that something still holds.
+    seconds: AtomicUsize,
+    /// Whether a call of the application succeeded. What the channel asks for itself says nothing of the service.
+    served: AtomicBool,
     life: watch::Sender<Life>,
     /// The highest number of a method that the peer remembers.
     peer_max_methods: u32,
@@ -98,7 +100,8 @@ impl Link {
             pressure: PressureWatch::of(&*connection),
             connection,
             free_slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
-            held: AtomicBool::new(false),
+            seconds: AtomicUsize::new(0),
+            served: AtomicBool::new(false),
             life: watch::Sender::new(Life::Open),
             peer_max_methods: peer.max_interned_methods,
             peer_max_message_size: usize::try_from(peer.max_message_size).unwrap_or(usize::MAX),
@@ -138,7 +141,7 @@ impl Link {
                 }
             }
         });
-        first.shared.held.store(true, Ordering::Release);
+        first.shared.seconds.fetch_add(1, Ordering::AcqRel);
         self.first = Some(first);
         self.first_takes_calls = policy != PathPolicy::RequireRdma;
         self
@@ -275,7 +278,7 @@ impl Drop for Link {
         let cause = Error::new(ErrorKind::Closed, "the channel was dropped");
         self.shared.connection.close(cause);
         if let Some(first) = &self.first {
-            first.shared.held.store(false, Ordering::Release);
+            first.shared.seconds.fetch_sub(1, Ordering::AcqRel);
             // It may have waited for this alone.
             first.shared.table.with_driver_work(|_calls| {});
         }
@@ -285,7 +288,7 @@ impl Drop for Link {
 impl Shared {
     /// Whether a second path needs the connection.
     pub(super) fn is_held(&self) -> bool {
-        self.held.load(Ordering::Acquire)
+        self.seconds.load(Ordering::Acquire) > 0
     }
 
     /// Slots that the peer still allows.
@@ -298,9 +301,17 @@ impl Shared {
         self.table.with(|calls| calls.in_flight())
     }
 
-    /// Whether a call of it succeeded.
+    /// Whether a call of the application succeeded.
     pub(super) fn has_served(&self) -> bool {
-        self.table.with(|calls| calls.has_served())
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// A call of the application has succeeded.
+    pub(super) fn handle_served(&self) {
+        // Written once: a line that all callers write would go from core to core.
+        if !self.has_served() {
+            self.served.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Slots became free.

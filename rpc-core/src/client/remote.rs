@@ -162,6 +162,9 @@ impl RemoteCall {
             let ended = match ready!(self.poll_begun(cx)) {
                 Ok(call) => match ready!(poll(link(&self.link), call, cx)) {
                     Ok(reply) => {
+                        if self.managed.is_some() {
+                            link(&self.link).shared().handle_served();
+                        }
                         self.report(None);
                         self.stage = Stage::Over;
                         self.sending = None;

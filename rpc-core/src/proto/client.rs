@@ -51,8 +51,6 @@ pub struct ClientCalls {
     /// Calls whose CANCEL has not been handed to the transport yet. Bounded by the slots: each holds one.
     cancels: VecDeque<CallId>,
     ended: Option<End>,
-    /// Whether a call succeeded, or its replies began.
-    served: bool,
 }
 
 #[derive(Debug)]
@@ -217,7 +215,6 @@ impl ClientCalls {
             Head::Response { call, code, executed, messages } => {
                 let streams = self.learn(call);
                 let block = block(message.metadata)?;
-                self.served |= code == Code::Ok;
                 let outcome = match code {
                     Code::Ok => Ok(Response::with_block(message.body, block)),
                     _ => Err(failed(wire::status::decode(code, executed, message.body), block)),
@@ -239,7 +236,6 @@ impl ClientCalls {
                 self.handle_stream_message(call, number, message.body)
             }
             Head::Headers { call } => {
-                self.served = true;
                 let block = block(message.metadata)?;
                 self.handle_headers(call, block)
             }
@@ -257,11 +253,6 @@ impl ClientCalls {
                 Err(Error::new(ErrorKind::PeerFault, message))
             }
         }
-    }
-
-    /// Whether a call succeeded, or its replies began: the connection is good for something.
-    pub fn has_served(&self) -> bool {
-        self.served
     }
 
     /// Calls that have begun and have not been taken.

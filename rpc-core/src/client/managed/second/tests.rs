@@ -1,19 +1,24 @@
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::Channel;
+use crate::client::{Channel, Client};
 use crate::config::{ClientConfig, PathPolicy, Random};
 use crate::error::Error;
 use crate::paths::Paths;
 use crate::proto::reconnect::ConnectivityState::{Connecting, Idle, Ready};
+use crate::request::{Request, Response};
 use crate::server::rig::{Echo, Fickle, auto, call, echo, mem, second_of, serve, serve_with};
 use crate::server::{Connections, Server};
-use crate::status::{Code, Executed};
+use crate::status::{Code, Executed, Status};
 use crate::transport::mem::MemTransport;
 use crate::transport::{Auto, Target, Transport};
+use crate::wire::paths::{OfferReply, OfferRequest, SERVICE};
 
 fn config(policy: PathPolicy) -> ClientConfig {
     let random = Random::from_seed(9);
@@ -117,6 +122,7 @@ async fn the_end_of_the_first_path_ends_the_second_and_both_come_back() {
     let connections = serve("first-ends").await;
     let channel = connect("first-ends").await;
     moved(&channel).await;
+    assert_eq!(echo(&channel).await.expect("served"), 7);
     let slow = tokio::spawn({
         let channel = channel.clone();
         async move { call(&channel, 1, 5000).await }
@@ -129,6 +135,63 @@ async fn the_end_of_the_first_path_ends_the_second_and_both_come_back() {
     moved(&channel).await;
     assert_eq!(paths(&channel).switches, 1, "of this connection");
     assert_eq!(connections.list().len(), 1);
+}
+
+/// A call over the current path that has begun, for who does not wait for it.
+async fn begun(channel: &Channel) -> impl Future<Output = Result<u32, Status>> + use<> {
+    let channel = channel.clone();
+    let mut call = Box::pin(async move { call(&channel, 1, 5000).await });
+    poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+    call
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_still_holds_a_dead_second_path_says_nothing_of_the_one_after_it() {
+    let builder = Server::builder().add_service(Echo);
+    let bound = builder.bind([auto("held", Arc::new(MemTransport))]).await.expect("free names");
+    let connections = bound.connections();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(bound.serve_with_shutdown(async { drop(stopped.await) }));
+    let channel = connect("held").await;
+    moved(&channel).await;
+    let kept = begun(&channel).await;
+    break_second(&connections);
+    sleep(Duration::from_millis(1)).await;
+    moved(&channel).await;
+    drop(kept);
+    let slow = begun(&channel).await;
+    stop.send(()).expect("it serves");
+    assert_eq!(slow.await.expect("a drain waits for it"), 5000);
+    serving.await.expect("no panic").expect("drained");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_each_connection_once_it_was_asked_for_a_path_is_not_stormed() {
+    let connections = serve("storm").await;
+    let _channel = connect("storm").await;
+    let mut ended = 0;
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until {
+        for one in connections.list().iter().filter(|one| one.paths().first.traffic.calls > 0) {
+            one.retire().await;
+            ended += 1;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!((3..30).contains(&ended), "{ended} connections in a minute, and no call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_a_path_that_is_too_long_is_not_looked_at() {
+    serve("greedy").await;
+    let (transport, target) = mem("greedy");
+    let channel = Channel::connect(transport, &target, &config(PathPolicy::TcpOnly)).await;
+    let client = Client::new(channel.expect("a server listens"), &SERVICE);
+    let request = OfferRequest { transports: vec![String::new(); 4096] };
+    let reply: Result<Response<OfferReply>, _> = client.unary(0, Request::new(request)).await;
+    let refused = reply.expect_err("it has 8 KiB");
+    assert_eq!((refused.code(), refused.executed()), (Code::InvalidArgument, Executed::No));
+    assert!(refused.message().contains("8192 bytes"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
