@@ -138,7 +138,7 @@ fn guess(magic: &[u8; 8]) -> &'static str {
     if magic.starts_with(b"PRI * HT") || matches!(magic, [0, 0, _, 4, 0, 0, 0, 0]) {
         "this looks like HTTP/2, is the peer a gRPC endpoint?"
     } else if matches!(magic, [0x15 | 0x16, 3, ..]) {
-        "this looks like TLS, which this target does not speak: is the other end a tls:// target?"
+        "this looks like TLS, which this side does not speak here: is the other end tls://, or auto:// with TLS? it takes settings at both ends"
     } else {
         "is the peer a verbwire endpoint?"
     }

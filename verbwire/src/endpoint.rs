@@ -215,7 +215,8 @@ impl Endpoint {
     }
 
     /// Which ways calls may go where the target is `auto://`: over RDMA when there is a path, else over TCP. See [`PathPolicy`];
-    /// [`Channel::paths`] says which it is, and why. `RequireEncryption` holds for all targets.
+    /// [`Channel::paths`] says which it is, and why. `RequireEncryption` holds for all targets; the others mean nothing where the scheme
+    /// names one way.
     pub fn path_policy(mut self, policy: PathPolicy) -> Self {
         self.config.path_policy = policy;
         self

@@ -82,7 +82,7 @@ impl PathPolicy {
             return Ok(());
         }
         Err(format!(
-            "the policy is RequireEncryption, and {} does not encrypt; give the endpoint TLS settings",
+            "the policy is RequireEncryption, and {} does not encrypt: connect to a tls:// target, or to an auto:// one with TLS settings",
             path.transport
         ))
     }
