@@ -75,6 +75,10 @@ impl<O: Outlet> Feeder<'_, O> {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fed>> {
         while let Some(outgoing) = self.unsent.take() {
             if self.outlet.connection().poll_ready(cx).is_pending() {
+                // A peer that reads nothing makes no room: the end of the call has to wake this task as well.
+                if let Poll::Ready(Err(Over)) = self.outlet.poll_window(cx) {
+                    return Poll::Ready(Err(Fed::Over));
+                }
                 self.unsent = Some(outgoing);
                 return Poll::Pending;
             }
@@ -151,5 +155,113 @@ pub(crate) async fn send(
             Err(SendError::Closed(_)) => return Err(Over),
         }
         poll_fn(|cx| connection.poll_ready(cx)).await;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::any::{Any, TypeId};
+    use std::sync::Mutex;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use tokio::task::yield_now;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::error::Error;
+    use crate::message::CallId;
+    use crate::metadata::MetadataMap;
+    use crate::transport::{BoxFuture, Incoming, Path};
+
+    /// A connection to a peer that reads nothing.
+    struct Stuck;
+
+    impl Connection for Stuck {
+        fn try_send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+            Err(SendError::Full(Box::new(outgoing)))
+        }
+
+        fn poll_ready(&self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+
+        fn poll_recv(&self, _: &mut Context<'_>, _: &mut Vec<Incoming>) -> Poll<Result<(), Error>> {
+            Poll::Pending
+        }
+
+        fn revoke(&self, _: CallId) {}
+
+        fn close(&self, _: Error) {}
+
+        fn retire(&self) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn path(&self) -> Path {
+            Path { transport: "stuck", local: String::new(), peer: String::new() }
+        }
+
+        fn capability(&self, _: TypeId) -> Option<&(dyn Any + Send + Sync)> {
+            None
+        }
+    }
+
+    /// A call that ends at some time.
+    #[derive(Default)]
+    struct Call(Mutex<(bool, Option<Waker>)>);
+
+    impl Call {
+        fn end(&self) {
+            let mut call = self.0.lock().expect("no panic");
+            call.0 = true;
+            call.1.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    impl Outlet for Call {
+        fn poll_window(&self, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
+            let mut call = self.0.lock().expect("no panic");
+            call.1 = Some(cx.waker().clone());
+            Poll::Ready(if call.0 { Err(Over) } else { Ok(()) })
+        }
+
+        fn number(&self, _: usize) -> Result<(Head, Next), Over> {
+            Ok((Head::Message { call: CallId { slot: 0, generation: 1 }, number: 0 }, Next::MayGo))
+        }
+
+        fn outgoing(&self, body: Body) -> Result<Body, Status> {
+            Ok(body)
+        }
+
+        fn connection(&self) -> &dyn Connection {
+            &Stuck
+        }
+    }
+
+    struct Endless(u32);
+
+    impl Messages for Endless {
+        fn poll_message(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Body, Status>>> {
+            self.0 += 1;
+            Poll::Ready(Some(Ok(Body::default())))
+        }
+
+        fn take_trailers(&mut self) -> MetadataMap {
+            MetadataMap::new()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_call_ends_its_stream_also_where_the_transport_makes_no_room() {
+        let (call, mut source) = (Call::default(), Endless(0));
+        let feeding = timeout(Duration::from_secs(1), feed(&mut source, &call));
+        let (fed, ()) = tokio::join!(feeding, async {
+            yield_now().await;
+            call.end();
+        });
+        let fed = fed.expect("it is told");
+        assert!(matches!(fed, Fed::Over), "{fed:?}");
+        assert_eq!(source.0, 2, "one that waits, and the one behind it");
     }
 }
