@@ -15,7 +15,7 @@ pub(super) const DEVICES: &str = "/sys/class/infiniband";
 pub(super) fn addresses(devices: &Path) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for device in entries(devices) {
-        for port in entries(&device.join("ports")).iter().filter(|port| is_roce(port)) {
+        for port in entries(&device.join("ports")).iter().filter(|port| is_roce(&device, port)) {
             for address in entries(&port.join("gids")).iter().filter_map(|gid| address(gid)) {
                 if !found.contains(&address) {
                     found.push(address);
@@ -26,15 +26,12 @@ pub(super) fn addresses(devices: &Path) -> Vec<IpAddr> {
     found
 }
 
-/// Whether a port is up and of a device that speaks RoCE: one on Ethernet that has GIDs of that kind.
-fn is_roce(port: &Path) -> bool {
-    let says =
-        |file: &str, word: &str| text(&port.join(file)).is_some_and(|text| text.contains(word));
-    says("state", "ACTIVE")
-        && says("link_layer", "Ethernet")
-        && entries(&port.join("gid_attrs/types"))
-            .iter()
-            .any(|kind| text(kind).is_some_and(|kind| kind.contains("RoCE")))
+/// Whether a port of a device is up and speaks RoCE: on Ethernet that is what is no iWARP, whose devices are RNICs.
+fn is_roce(device: &Path, port: &Path) -> bool {
+    let says = |file: PathBuf, word: &str| text(&file).is_some_and(|text| text.contains(word));
+    says(device.join("node_type"), "CA")
+        && says(port.join("link_layer"), "Ethernet")
+        && says(port.join("state"), "ACTIVE")
 }
 
 /// The address that a GID is, if another machine can use it: not where it means this machine, or this link without saying which.
@@ -62,24 +59,24 @@ fn text(file: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A port as sysfs shows it, with GIDs of these kinds.
-    fn port(devices: &Path, device: &str, (state, layer): (&str, &str), gids: &[(&str, &str)]) {
-        let port = devices.join(device).join("ports/1");
+    /// A device with one port as sysfs shows it.
+    fn device(folder: &Path, [kind, state, layer]: [&str; 3], gids: &[&str]) {
+        let port = folder.join("ports/1");
         fs::create_dir_all(port.join("gids")).expect("a folder");
-        fs::create_dir_all(port.join("gid_attrs/types")).expect("a folder");
-        fs::write(port.join("state"), format!("{state}\n")).expect("a file");
-        fs::write(port.join("link_layer"), format!("{layer}\n")).expect("a file");
-        for (number, (gid, kind)) in gids.iter().enumerate() {
-            fs::write(port.join(format!("gids/{number}")), format!("{gid}\n")).expect("a file");
-            fs::write(port.join(format!("gid_attrs/types/{number}")), format!("{kind}\n"))
-                .expect("a file");
+        let write = |path: PathBuf, text: &str| fs::write(path, format!("{text}\n"));
+        write(folder.join("node_type"), kind).expect("a file");
+        write(port.join("state"), state).expect("a file");
+        write(port.join("link_layer"), layer).expect("a file");
+        for (number, gid) in gids.iter().enumerate() {
+            write(port.join(format!("gids/{number}")), gid).expect("a file");
         }
     }
 
     #[test]
     fn addresses_are_the_gids_of_roce_ports_that_are_up() {
         let root = std::env::temp_dir().join(format!("verbwire-machine-{}", std::process::id()));
-        let up = ("4: ACTIVE", "Ethernet");
+        let add = |name: &str, is: [&str; 3], gids: &[&str]| device(&root.join(name), is, gids);
+        let roce = ["1: CA", "4: ACTIVE", "Ethernet"];
         let v4 = "0000:0000:0000:0000:0000:ffff:0a00:0001";
         let second = "0000:0000:0000:0000:0000:ffff:0a01:0001";
         let global = "fd00:0000:0000:0000:0000:0000:0000:0007";
@@ -87,13 +84,12 @@ mod tests {
         let unused = "0000:0000:0000:0000:0000:0000:0000:0000";
         let of_interface = "5254:0012:3456:0000:0000:0000:0000:0000";
         let loopback = "0000:0000:0000:0000:0000:ffff:7f00:0001";
-        let roce = "RoCE v2";
-        let gids = [(link_local, "IB/RoCE v1"), (v4, "IB/RoCE v1"), (v4, roce), (global, roce)];
-        port(&root, "mlx5_0", up, &[&gids[..], &[(unused, ""), (loopback, roce)]].concat());
-        port(&root, "mlx5_1", up, &[(second, roce)]);
-        port(&root, "mlx5_2", ("1: DOWN", "Ethernet"), &[("fd00::1", roce)]);
-        port(&root, "mlx4_0", ("4: ACTIVE", "InfiniBand"), &[("fec0::2", "IB/RoCE v1")]);
-        port(&root, "siw0", up, &[(of_interface, "")]);
+        // Each address has a GID of RoCE v1 and one of RoCE v2.
+        add("mlx5_0", roce, &[link_local, link_local, v4, v4, global, unused, loopback]);
+        add("mlx5_1", roce, &[second]);
+        add("mlx5_2", ["1: CA", "1: DOWN", "Ethernet"], &["fd00::1"]);
+        add("mlx4_0", ["1: CA", "4: ACTIVE", "InfiniBand"], &["fec0::2"]);
+        add("siw0", ["4: RNIC", "4: ACTIVE", "Ethernet"], &[of_interface]);
         fs::create_dir_all(root.join("half/ports/1/gids")).expect("a folder");
         let found = addresses(&root);
         assert!(addresses(&root.join("nowhere")).is_empty());
