@@ -66,6 +66,11 @@ pub mod tonic_proto {
 #[derive(Debug)]
 pub struct Readme;
 
+/// The same of `docs/channels.md`.
+#[cfg_attr(doctest, doc = include_str!("../../docs/channels.md"))]
+#[derive(Debug)]
+pub struct Channels;
+
 /// The same of `docs/large-payloads.md`.
 #[cfg_attr(doctest, doc = include_str!("../../docs/large-payloads.md"))]
 #[derive(Debug)]
