@@ -12,6 +12,7 @@ mod rules;
 mod tests;
 mod tree;
 mod tries;
+mod trust;
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -22,17 +23,20 @@ use self::report::Report;
 use self::rules::Build;
 use self::tree::Tree;
 use self::tries::Try;
+use self::trust::{Files, Trust};
 use super::Outcome;
 
 const USAGE: &str = "\
-verbwire doctor [TARGET] [--json] [--timeout SECONDS] [--root FOLDER]
+verbwire doctor [TARGET] [--json] [--timeout SECONDS] [--root FOLDER] [--ca FILE [--cert FILE --key FILE]]
 
 Says what is wrong with the RDMA set-up of this machine, by layer: hardware, driver, protocol, and what to do. With TARGET also
-tries the paths to it: of host:port and auto:// over TCP, as the library would, and over RDMA; of any other scheme that one.
+tries the paths to it: of host:port and auto:// over TCP, or TLS, as the library would, and over RDMA; of any other scheme that one.
 
     --json              the same as one JSON object
     --timeout SECONDS   for each step of a try; 5
     --root FOLDER       look at the files below FOLDER instead of /: a copy of another machine's /sys, /proc, /dev and /etc
+    --ca FILE           the authorities that certificates of servers may come from, in PEM: for tls://, and for auto:// with TLS
+    --cert FILE         a certificate to show, with those that lead to its authority; and --key FILE, its private key
 
 Exit status: 0 no problem (there may be warnings), 1 a problem, 2 wrong usage.
 ";
@@ -47,6 +51,7 @@ struct Arguments {
     is_json: bool,
     timeout: Duration,
     root: String,
+    files: Files,
 }
 
 pub(super) fn run(arguments: &[String]) -> Outcome {
@@ -74,6 +79,7 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
         is_json: false,
         timeout: Duration::from_secs(5),
         root: "/".to_owned(),
+        files: Files::default(),
     };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -82,6 +88,9 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             "--json" => parsed.is_json = true,
             "--timeout" => parsed.timeout = seconds(value()?)?,
             "--root" => parsed.root = value()?.clone(),
+            "--ca" => parsed.files.authority = Some(value()?.clone()),
+            "--cert" => parsed.files.chain = Some(value()?.clone()),
+            "--key" => parsed.files.key = Some(value()?.clone()),
             option if option.starts_with('-') => {
                 return Err(format!("there is no option {option}"));
             }
@@ -103,23 +112,24 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// # Errors
 ///
-/// The target is none, or the root no folder.
+/// The target is none, the root no folder, or a file for TLS of no use.
 fn examine(arguments: &Arguments, build: Build) -> Result<Report, String> {
     let tree = Tree::new(&arguments.root);
     if !tree.is_folder("") {
         return Err(format!("--root {:?} is no folder", arguments.root));
     }
+    let trust = Trust::read(&arguments.files)?;
     let facts = read(&tree);
     let has_device = facts.as_ref().is_some_and(|facts| !facts.devices.is_empty());
     let mut tries = match &arguments.target {
-        Some(target) => tries::plan(target, build, has_device)?,
+        Some(target) => tries::plan(target, build, has_device, &trust)?,
         None => Vec::new(),
     };
     let mut findings = match facts {
         Some(facts) => rules::judge(&facts, build),
         None => vec![reading_hangs()],
     };
-    if let Some(failed) = try_all(&mut tries, arguments.timeout) {
+    if let Some(failed) = try_all(&mut tries, &trust, arguments.timeout) {
         findings.push(failed);
     } else {
         findings.extend(rules::judge_tries(&tries));
@@ -153,7 +163,7 @@ fn reading_hangs() -> Finding {
 }
 
 /// Runs the tries on a runtime of their own. A finding, if there could be none.
-fn try_all(tries: &mut [Try], limit: Duration) -> Option<Finding> {
+fn try_all(tries: &mut [Try], trust: &Trust, limit: Duration) -> Option<Finding> {
     if tries.is_empty() {
         return None;
     }
@@ -169,7 +179,7 @@ fn try_all(tries: &mut [Try], limit: Duration) -> Option<Finding> {
                 ));
             }
         };
-    runtime.block_on(tries::run_all(tries, limit));
+    runtime.block_on(tries::run_all(tries, trust, limit));
     // A look-up that hangs holds its thread; the program ends without it.
     runtime.shutdown_timeout(Duration::from_millis(500));
     None

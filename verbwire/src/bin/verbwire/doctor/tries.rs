@@ -12,6 +12,7 @@ use verbwire::open::{StreamInput, StreamOutput};
 use verbwire::{Body, Channel, Code, Endpoint, ErrorKind, Origin, Request, Status, Target};
 
 use super::rules::Build;
+use super::trust::Trust;
 
 /// How much it matters whether a path works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +95,12 @@ impl Try {
 /// # Errors
 ///
 /// Why `target` is none.
-pub(super) fn plan(target: &str, build: Build, has_device: bool) -> Result<Vec<Try>, String> {
+pub(super) fn plan(
+    target: &str,
+    build: Build,
+    has_device: bool,
+    trust: &Trust,
+) -> Result<Vec<Try>, String> {
     let parsed: Target = target.parse().map_err(|error: verbwire::Error| error.to_string())?;
     let named = Try::new(parsed.to_string(), Demand::Named);
     if parsed.scheme() != "auto" {
@@ -107,14 +113,14 @@ pub(super) fn plan(target: &str, build: Build, has_device: bool) -> Result<Vec<T
     };
     let beside = |scheme| Try::new(format!("{scheme}://{}", parsed.address()), Demand::Alternative);
     Ok(vec![
-        beside("tcp"),
+        beside(trust.first_scheme()),
         Try { may_move: skipped.is_none(), ..named },
         Try { skipped, ..beside("rdma") },
     ])
 }
 
 /// Tries the paths one after another, with `limit` for each step.
-pub(super) async fn run_all(paths: &mut [Try], limit: Duration) {
+pub(super) async fn run_all(paths: &mut [Try], trust: &Trust, limit: Duration) {
     let mut has_moved = false;
     for path in paths.iter_mut().filter(|path| path.skipped.is_none()) {
         if has_moved && path.demand == Demand::Alternative {
@@ -122,13 +128,13 @@ pub(super) async fn run_all(paths: &mut [Try], limit: Duration) {
             path.skipped = Some(why.to_owned());
             continue;
         }
-        run(path, limit).await;
+        run(path, trust, limit).await;
         has_moved |= path.steps.iter().any(|step| step.name == StepName::Move);
     }
 }
 
 /// Tries one path, with `limit` for each step.
-async fn run(path: &mut Try, limit: Duration) {
+async fn run(path: &mut Try, trust: &Trust, limit: Duration) {
     let Some((scheme, address)) = path.target.split_once("://") else { return };
     let (scheme, address) = (scheme.to_owned(), address.to_owned());
     if ["tcp", "tls", "rdma", "auto"].contains(&scheme.as_str()) {
@@ -150,7 +156,7 @@ async fn run(path: &mut Try, limit: Duration) {
     }
     let target = path.target.clone();
     let hello = async {
-        let endpoint = Endpoint::new(&target)?;
+        let endpoint = trust.give(&scheme, Endpoint::new(&target)?);
         endpoint.connect_timeout(limit).connect().await
     };
     let hello = async { hello.await.map_err(Failure::from) };

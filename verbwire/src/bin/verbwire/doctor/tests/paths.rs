@@ -11,13 +11,17 @@ use verbwire::{Body, Code, ErrorKind, Request, Response, Server, Status};
 use crate::doctor::finding::Level;
 use crate::doctor::rules::{self, Build};
 use crate::doctor::tries::{self, Demand, StepName, Try};
+#[cfg(feature = "tls")]
+use crate::doctor::trust::Files;
+use crate::doctor::trust::Trust;
 
-const LIMIT: Duration = Duration::from_millis(500);
+/// Long enough for each step that succeeds, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(2);
 
 async fn tried(target: &str) -> Try {
     let build = Build { has_rdma: false };
-    let mut paths = tries::plan(target, build, false).expect("a target");
-    tries::run_all(&mut paths, LIMIT).await;
+    let mut paths = tries::plan(target, build, false, &Trust::default()).expect("a target");
+    tries::run_all(&mut paths, &Trust::default(), LIMIT).await;
     paths.swap_remove(0)
 }
 
@@ -83,7 +87,7 @@ async fn tried_movable(bound_at: &str, scheme: &str) -> Try {
     tokio::spawn(bound.serve());
     let path = Try { may_move: true, ..Try::new(target, Demand::Named) };
     let mut paths = [path, Try::new("tcp://127.0.0.1:1", Demand::Alternative)];
-    tries::run_all(&mut paths, LIMIT).await;
+    tries::run_all(&mut paths, &Trust::default(), LIMIT).await;
     let [path, other] = paths;
     let has_moved = names(&path).contains(&StepName::Move);
     assert_eq!(other.skipped.is_some(), has_moved, "{other:?}");
@@ -140,7 +144,8 @@ fn each_way_to_fail_names_its_step_and_ends_in_time() {
 #[test]
 fn targets_ask_for_their_paths() {
     let targets = |target: &str, has_rdma, has_device| -> Vec<(String, bool)> {
-        let paths = tries::plan(target, Build { has_rdma }, has_device).expect("a target");
+        let paths = tries::plan(target, Build { has_rdma }, has_device, &Trust::default())
+            .expect("a target");
         paths.into_iter().map(|path| (path.target, path.skipped.is_none())).collect()
     };
     let [tcp, auto, rdma] = ["tcp", "auto", "rdma"].map(|scheme| format!("{scheme}://a:1"));
@@ -158,7 +163,8 @@ fn targets_ask_for_their_paths() {
 #[test]
 fn what_is_no_target_is_refused_with_an_example() {
     for target in ["", "a", "a:b", "a:70000", "TCP://a:1", "tcp://"] {
-        let why = tries::plan(target, Build { has_rdma: true }, true).expect_err(target);
+        let planned = tries::plan(target, Build { has_rdma: true }, true, &Trust::default());
+        let why = planned.expect_err(target);
         assert!(why.contains("tcp://10.0.0.1:7000"), "{why}");
     }
 }
@@ -170,4 +176,44 @@ fn a_scheme_that_this_build_lacks_fails_in_the_librarys_words() {
     assert_eq!((step.name, failure.kind), (StepName::Hello, Some(ErrorKind::Unsupported)));
     assert!(failure.what.contains("pigeon:// is no transport"), "{}", failure.what);
     assert_eq!(rules::judge_tries(&[path])[0].level, Level::Problem);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_server_with_tls_is_reached_by_who_trusts_its_authority() {
+    use verbwire::tls::ServerTls;
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("rcgen");
+    let (chain, key) = (own.cert.pem(), own.signing_key.serialize_pem());
+    let folder = std::env::temp_dir().join(format!("verbwire-doctor-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("ca.pem");
+    std::fs::write(&file, &chain).expect("a file");
+    let authority = Some(file.to_str().expect("UTF-8").to_owned());
+    let files = Files { authority, ..Files::default() };
+    let trust = Trust::read(&files).expect("it is one");
+    let wrong = [
+        Files { key: Some("key.pem".to_owned()), ..Files::default() },
+        Files { authority: Some("/nonexistent/ca.pem".to_owned()), ..Files::default() },
+    ];
+    for wrong in wrong {
+        Trust::read(&wrong).expect_err("of no use");
+    }
+    let paths = runtime().block_on(async {
+        let tls = ServerTls::from_pem(&chain, key).expect("an identity");
+        let server = Server::builder().tls(&tls).fallback(Answers(Ok(&[0x08, 1])));
+        let bound = server.bind(&["auto://127.0.0.1:0"]).await.expect("bound");
+        let address = bound.local_targets()[0].address().replace("127.0.0.1", "localhost");
+        tokio::spawn(bound.serve());
+        let build = Build { has_rdma: false };
+        let mut paths = tries::plan(&address, build, false, &trust).expect("a target");
+        tries::run_all(&mut paths, &trust, LIMIT).await;
+        paths
+    });
+    std::fs::remove_dir_all(&folder).expect("the test's own");
+    let targets: Vec<_> = paths.iter().map(|path| path.target.split(':').next()).collect();
+    assert_eq!(targets, [Some("tls"), Some("auto"), Some("rdma")]);
+    for path in &paths[..2] {
+        assert!(path.failure().is_none(), "{path:?}");
+        assert!(path.route.as_ref().is_some_and(|route| route.contains("tls")), "{path:?}");
+    }
 }
