@@ -123,6 +123,8 @@ pub(crate) struct Settled {
     pub(crate) sources: Vec<Source>,
     /// Bodies whose windows are invalidated.
     pub(crate) landed: Vec<LandedBody>,
+    /// Memory for a Write, when there is none to come.
+    pub(crate) reserve: Option<StagingBuf>,
     /// Messages whose bodies will not come.
     pub(crate) heads: Vec<Message>,
     pub(crate) asking: Vec<Asking>,
@@ -283,6 +285,9 @@ impl Rendezvous {
             }
         }
         self.collect(out);
+        if self.writer.transfers() == 0 {
+            out.reserve = self.reserve.take();
+        }
         out.asking.append(&mut self.asking);
         out.given_up.append(&mut self.given_up);
         self.offered.retain(|(_, grant)| self.writer.holds(*grant));

@@ -142,7 +142,7 @@ impl Outbound {
         self.rendezvous.as_mut()?.give_up(rts, now)
     }
 
-    /// Memory for the next Write; gives back what it replaces.
+    /// See [`Rendezvous::set_reserve`].
     pub(crate) fn set_reserve(&mut self, reserve: StagingBuf) -> Option<StagingBuf> {
         match &mut self.rendezvous {
             Some(rendezvous) => rendezvous.set_reserve(reserve),

@@ -16,10 +16,11 @@ use verbwire_core::wire::{HEADER_LEN, Hello, Kind};
 use super::*;
 use crate::decoder::FrameDecoder;
 use crate::memory::Domain;
-use crate::pool::Sources;
+use crate::pool::{PoolSize, Sources, Staging};
 use crate::proto::credit::Windows;
 use crate::proto::rendezvous::{OwnerLimits, WriterLimits};
-use crate::rendezvous::RendezvousLimits;
+use crate::reaper::InPlace;
+use crate::rendezvous::{RendezvousLimits, Settled};
 
 struct Anywhere;
 
@@ -447,4 +448,27 @@ fn a_newer_window_takes_the_place_of_one_that_waits() {
     stage.next(&mut frames);
     let windows: Vec<_> = frames.iter().map(|frame| frame.header.time_us).collect();
     assert_eq!(windows, [300]);
+}
+
+#[tokio::test]
+async fn memory_for_a_write_is_held_only_while_there_is_something_to_write() {
+    let size = PoolSize { longest: 64 << 10, cap: 1 << 20, slab_len: 64 << 10 };
+    let pool = Staging::new(size, Sources::new(), Arc::new(InPlace));
+    let soon = || Instant::now() + Duration::from_secs(1);
+    let credits = Credits::new(windows(8, 8), windows(8, 8));
+    let limits = OutboundLimits { in_pieces: 16 << 10, ..limits() };
+    let mut stage = Outbound::new(limits, credits, SendQueue::new(40), rendezvous());
+    let early = pool.stage(64 << 10, soon()).await.expect("room");
+    assert!(stage.set_reserve(early).is_some(), "there is nothing to write");
+    push(&mut stage, request(1, 64 << 10));
+    assert_eq!(next(&mut stage), [(Kind::Request, 1)]);
+    let reserve = pool.stage(64 << 10, soon()).await.expect("room");
+    assert!(stage.set_reserve(reserve).is_none());
+    let mut settled = Settled::default();
+    stage.settle(Instant::now(), &mut settled);
+    assert!(settled.reserve.is_none(), "it is needed");
+    stage.revoke(call(1), Instant::now());
+    stage.settle(Instant::now(), &mut settled);
+    assert!(settled.reserve.take().is_some());
+    assert_eq!(pool.snapshot().in_use_bytes, 0);
 }

@@ -123,6 +123,7 @@ impl Granting {
         waiting.into_iter().for_each(|waker| waker.wake());
         settled.released.drain(..).for_each(Region::release);
         settled.sources.clear();
+        drop(settled.reserve.take());
         settled.heads.clear();
         for rts in settled.given_up.drain(..) {
             self.asking.retain(|asking| asking.rts != rts);

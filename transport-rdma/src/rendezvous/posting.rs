@@ -150,10 +150,14 @@ impl Rendezvous {
         }
     }
 
-    /// Memory for the next Write; gives back what it replaces.
+    /// Memory for the next Write; gives back what it replaces, or itself where there is nothing to write: it may have been waited for
+    /// while the Write found other memory, and would be held for as long as the connection is idle.
     pub(crate) fn set_reserve(&mut self, reserve: StagingBuf) -> Option<StagingBuf> {
         self.needs = None;
-        self.reserve.replace(reserve)
+        match self.writer.transfers() {
+            0 => Some(reserve),
+            _ => self.reserve.replace(reserve),
+        }
     }
 
     /// How long a reserve the next Write waits for.
