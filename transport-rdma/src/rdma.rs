@@ -19,7 +19,7 @@ use crate::device::{BufferCounts, Device, Memory, PoolCounts};
 use crate::endpoint::Endpoint;
 use crate::error;
 use crate::handshake::{self, Side};
-use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, Wire};
+use crate::nic::{Cm, CmListener, ConnectRequest, Connected, Nic, PORT_TRIES, PortTaken, Wire};
 use crate::outbound::{Outbound, OutboundLimits, ZERO_COPY};
 use crate::pool::Tenant;
 use crate::poster::Poster;
@@ -153,7 +153,18 @@ impl Transport for RdmaTransport {
 }
 
 impl RdmaTransport {
+    /// Connects a queue pair, by another port where the local one turns out to be in use.
     async fn connect_qp(&self, target: &Target, greeting: Greeting) -> Result<Opened, Error> {
+        for _ in 1..PORT_TRIES {
+            match self.try_connect_qp(target, greeting).await {
+                Err(error) if PortTaken::is_cause_of(&error) => {}
+                tried => return tried,
+            }
+        }
+        self.try_connect_qp(target, greeting).await
+    }
+
+    async fn try_connect_qp(&self, target: &Target, greeting: Greeting) -> Result<Opened, Error> {
         let resolved = self.cm.resolve(target.address()).await?;
         let mut opened = self.shared.open(&resolved.nic()).await?;
         let qp = Arc::clone(opened.endpoint.qp());

@@ -18,17 +18,13 @@ use super::link::{Link, check_port, open_device, poll_step, within};
 use super::machine::{DEVICES, addresses};
 use super::state::{State, Step};
 use super::{VerbsConfig, own_qp, words};
-use crate::nic::{CmListener, ConnectRequest, Connected, Nic, Qp};
+use crate::nic::{CmListener, ConnectRequest, Connected, Nic, PORT_TRIES, Qp};
 use crate::verbs::nic::VerbsNic;
 use crate::verbs::qp::{Agreed, VerbsQp};
 use crate::verbs::ret::CallError;
 
 /// Requests that may wait to be taken; the kernel allows no more unless it is told to.
 const BACKLOG: i32 = 1024;
-
-/// How often another port is tried when the system's choice is taken: iWARP has TCP's ports, and the
-/// connection manager does not ask TCP before it listens.
-const PORT_TRIES: usize = 16;
 
 /// Takes connect requests at an address.
 pub(super) struct VerbsListener {

@@ -10,7 +10,7 @@ use std::path::Path;
 use verbwire_core::{Error, ErrorKind};
 
 use super::event::{CmEvent, CmEventKind};
-use crate::nic::Wire;
+use crate::nic::{PortTaken, Wire};
 use crate::verbs::channel::NEEDS_IO;
 use crate::verbs::fate::PortNumber;
 use crate::verbs::ret::{CallError, Errno};
@@ -194,6 +194,10 @@ pub(super) fn not_connected(peer: &str, error: CallError) -> Error {
                 "{peer} did not answer a connect request: check the host and the path, and start the server"
             )
         }
+        libc::EADDRINUSE => {
+            let message = format!("failed to connect to {peer}: no local port was free");
+            return Error::with_source(ErrorKind::LocalResource, message, PortTaken(error.into()));
+        }
         _ => format!("failed to connect to {peer}"),
     };
     Error::with_source(ErrorKind::Unreachable, message, error)
@@ -235,6 +239,21 @@ mod tests {
         let error = unusable("listening at", "10.9.1.1:7000".parse().expect("an address"), error);
         assert_eq!(error.kind(), ErrorKind::LocalResource);
         assert!(error.to_string().contains("iWARP devices share TCP's ports"), "{error}");
+    }
+
+    #[test]
+    fn a_connect_whose_local_port_is_taken_may_be_tried_again_and_no_other() {
+        let failed = |errno| {
+            let error = CallError { call: "rdma_connect", errno: Errno(errno) };
+            not_connected("10.9.1.1:7000", error)
+        };
+        let taken = failed(libc::EADDRINUSE);
+        assert!(PortTaken::is_cause_of(&taken), "{taken}");
+        assert!(
+            taken.to_string().contains("rdma_connect failed: Address already in use"),
+            "{taken}"
+        );
+        assert!(!PortTaken::is_cause_of(&failed(libc::ECONNREFUSED)));
     }
 
     #[test]
