@@ -23,11 +23,17 @@ use crate::over_nics;
 use crate::site::{Over, Site};
 use crate::tickets::{ECHO, Echo, MOST_HANDSHAKES, Upgradable, private_data, taken};
 
-over_nics!(
-    half_open_handshakes_are_bounded_expired_and_counted,
-    strangers_at_a_listener_for_second_paths_cost_nothing_at_any_step,
-    a_client_that_drops_its_second_paths_harms_nobody,
-);
+over_nics!(strangers_at_a_listener_for_second_paths_cost_nothing_at_any_step);
+
+/// How far a peer gets within so many polls, or within the time of a handshake, is another thing on an emulated device.
+mod counted {
+    use super::*;
+
+    over_nics!(
+        software half_open_handshakes_are_bounded_expired_and_counted,
+        a_client_that_drops_its_second_paths_harms_nobody,
+    );
+}
 
 /// Time that each handshake has.
 const SOON: Duration = Duration::from_millis(500);
@@ -91,7 +97,7 @@ async fn half_open_handshakes_are_bounded_expired_and_counted(over: Over) {
     let channel = Channel::connect(near, &at, &ClientConfig::default()).await.expect("it serves");
     let client = Client::new(channel, &ECHO);
     assert_served(&client).await;
-    let strangers = many(over, 1000).next_multiple_of(WAVE);
+    let strangers = 25 * WAVE;
     let mut most = 0;
     for _ in 0..strangers / WAVE {
         let mut wave = JoinSet::new();
@@ -190,7 +196,7 @@ async fn a_client_that_drops_its_second_paths_harms_nobody(over: Over) {
     let server = Upgradable::at(&site, &format!("knocks-dropped-{over:?}")).await;
     let client = Client::new(server.moved(&site).await, &ECHO);
     let each = site.transports[1].buffers().total / 2;
-    let rounds = many(over, 120);
+    let rounds = 120;
     let hello = RawRdma::hello();
     for number in 0..rounds {
         let (at, ticket) = server.ask().await;

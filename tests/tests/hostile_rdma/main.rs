@@ -30,12 +30,15 @@ mod strangers;
 mod tickets;
 mod writers;
 
-/// Makes a test of each case over each NIC.
+/// Makes a test of each case over each NIC, or over the software ones.
 macro_rules! over_nics {
-    ($($name:ident),* $(,)?) => {
+    (software $($name:ident),* $(,)?) => {
         $crate::over_nics!(@ rxe_profile, Rxe, [$($name),*]);
         $crate::over_nics!(@ siw_profile, Siw, [$($name),*]);
         $crate::over_nics!(@ mlx5_profile, Mlx5Like, [$($name),*]);
+    };
+    ($($name:ident),* $(,)?) => {
+        $crate::over_nics!(software $($name),*);
         #[cfg(feature = "device")]
         mod device {
             $(
