@@ -94,7 +94,7 @@ fn explain(window: Duration) {
     );
     if !cfg!(feature = "rdma") {
         println!(
-            "RDMA: not in this build; the feature rdma has a preview of rdma://, see README.md. `make demo-device` \
+            "RDMA: not in this build; the feature rdma brings rdma:// and what auto:// moves to, see README.md. `make demo-device` \
              shows it on emulated devices."
         );
     }
