@@ -4,12 +4,10 @@
 //! caller an answer.
 
 use std::any::Any;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-
-use crate::transport::BoxFuture;
 
 /// What a panic carries.
 pub(crate) type Panic = Box<dyn Any + Send>;
@@ -29,39 +27,33 @@ pub(crate) fn dropped<T>(value: T) -> Result<(), Panic> {
 ///
 /// It panicked, and has not come to its end.
 pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panic> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-        Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await
+    Contained::new(pin!(future)).await
 }
 
 /// A user's future, whose panics stay in it, also where it is dropped before its end.
 ///
 /// As a future its output is that of the user's, or the panic.
-pub(crate) struct Contained<T>(Option<BoxFuture<'static, T>>);
+pub(crate) struct Contained<F>(Option<F>);
 
-impl<T> Contained<T> {
-    pub(crate) fn new(future: BoxFuture<'static, T>) -> Self {
+impl<F> Contained<F> {
+    pub(crate) fn new(future: F) -> Self {
         Self(Some(future))
     }
 }
 
-impl<T> Future for Contained<T> {
-    type Output = Result<T, Panic>;
+impl<F: Future + Unpin> Future for Contained<F> {
+    type Output = Result<F::Output, Panic>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let future = self.0.as_mut().expect("there until it is dropped");
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        match catch_unwind(AssertUnwindSafe(|| Pin::new(future).poll(cx))) {
             Ok(polled) => polled.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         }
     }
 }
 
-impl<T> Drop for Contained<T> {
+impl<F> Drop for Contained<F> {
     fn drop(&mut self) {
         if let Err(panic) = dropped(self.0.take()) {
             tracing::error!(
@@ -83,6 +75,8 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
 
     /// Panics as it is dropped.
