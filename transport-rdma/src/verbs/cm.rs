@@ -33,9 +33,9 @@ mod event;
 mod id;
 mod link;
 mod listen;
-mod machine;
 mod partings;
 mod state;
+mod sysfs;
 mod words;
 
 use std::sync::Arc;

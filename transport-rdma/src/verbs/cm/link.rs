@@ -14,7 +14,7 @@ use super::event::CmEvent;
 use super::id::CmId;
 use super::partings::Parting;
 use super::state::{State, Step};
-use super::words;
+use super::sysfs;
 use crate::error;
 use crate::nic::Wire;
 use crate::verbs::nic::{self, VerbsNic};
@@ -77,7 +77,7 @@ pub(super) fn open_device(id: &CmId) -> BoxFuture<'static, Result<Arc<VerbsNic>,
 /// Whether a port is down: its device has said so, or the kernel knows it already. The device's event comes a moment later, and
 /// none comes of what was so before the device was opened.
 fn is_port_down(nic: &VerbsNic, id: &CmId) -> bool {
-    nic.is_down(id.port()) || words::says_down(nic.device(), id.port())
+    nic.is_down(id.port()) || sysfs::says_down(nic.device(), id.port())
 }
 
 /// Nothing is begun on a port that is down: nobody would answer, and see [`Link::is_held_back`].

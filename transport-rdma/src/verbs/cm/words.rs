@@ -3,16 +3,15 @@
 //! The libraries say `ENODEV`; this looks at what the machine has and says what to do. Owns nothing, and is
 //! only called when something has failed.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use verbwire_core::{Error, ErrorKind};
 
 use super::event::{CmEvent, CmEventKind};
+use super::sysfs::{DEVICES, entries, text};
 use crate::nic::{PortTaken, Wire};
 use crate::verbs::channel::NEEDS_IO;
-use crate::verbs::fate::PortNumber;
 use crate::verbs::ret::{CallError, Errno};
 
 /// What the machine has.
@@ -26,17 +25,14 @@ struct Machine {
 
 impl Machine {
     fn look() -> Self {
-        let class = Path::new("/sys/class/infiniband");
-        let mut devices: Vec<_> = names(class)
-            .into_iter()
-            .map(|name| {
-                let ports = class.join(&name).join("ports");
-                let state = |port: String| fs::read_to_string(ports.join(port).join("state")).ok();
-                let states = names(&ports).into_iter().filter_map(state);
-                let states = states.map(|state| state.trim().to_owned()).collect();
-                (name, states)
-            })
-            .collect();
+        let described = |device: &PathBuf| {
+            let name = device.file_name()?.to_str()?.to_owned();
+            let ports = entries(&device.join("ports"));
+            let states = ports.iter().filter_map(|port| text(&port.join("state")));
+            Some((name, states.collect()))
+        };
+        let mut devices: Vec<_> =
+            entries(Path::new(DEVICES)).iter().filter_map(described).collect();
         devices.sort();
         Self { has_cm: Path::new("/dev/infiniband/rdma_cm").exists(), devices }
     }
@@ -74,17 +70,6 @@ impl Machine {
         };
         format!("no RDMA device of this machine leads to {ip}; it has {names}{hint}")
     }
-}
-
-/// Whether the kernel says that a port is down.
-pub(super) fn says_down(device: &str, PortNumber(port): PortNumber) -> bool {
-    let state = format!("/sys/class/infiniband/{device}/ports/{port}/state");
-    fs::read_to_string(state).is_ok_and(|state| state.contains("DOWN"))
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// A call that failed while an address was looked for.

@@ -1,17 +1,26 @@
-//! The addresses of this machine's RDMA devices, for who listens at all of them.
+//! What the kernel says in sysfs of this machine's RDMA devices: their ports, and the addresses of those that speak RoCE.
 //!
-//! Only RoCE's are known: the GIDs of such a port are the addresses of its network interface (Annex A17 of the InfiniBand
-//! specification). GIDs of InfiniBand and iWARP are other numbers. Read from sysfs, where anything may be missing, change or vanish
-//! meanwhile: what cannot be read is left out.
+//! Anything may be missing there, change or vanish meanwhile: what cannot be read is left out.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
+use crate::verbs::fate::PortNumber;
+
 /// Where the kernel has its RDMA devices.
 pub(super) const DEVICES: &str = "/sys/class/infiniband";
 
+/// Whether the kernel says that a port is down.
+pub(super) fn says_down(device: &str, PortNumber(port): PortNumber) -> bool {
+    let state = Path::new(DEVICES).join(format!("{device}/ports/{port}/state"));
+    text(&state).is_some_and(|state| state.contains("DOWN"))
+}
+
 /// Each address once, of ports that are up, in the order of the devices' names.
+///
+/// Only RoCE's are known: the GIDs of such a port are the addresses of its network interface (Annex A17 of the InfiniBand
+/// specification). GIDs of InfiniBand and iWARP are other numbers.
 pub(super) fn addresses(devices: &Path) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for device in entries(devices) {
@@ -43,7 +52,7 @@ fn address(gid: &Path) -> Option<IpAddr> {
 }
 
 /// What is in a folder, by name.
-fn entries(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     let found = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<_> = found.map(|entry| entry.path()).collect();
     // A number is shorter than those that are greater.
@@ -51,7 +60,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn text(file: &Path) -> Option<String> {
+/// A file without the space around it.
+pub(super) fn text(file: &Path) -> Option<String> {
     fs::read_to_string(file).ok().map(|text| text.trim().to_owned())
 }
 
@@ -74,7 +84,7 @@ mod tests {
 
     #[test]
     fn addresses_are_the_gids_of_roce_ports_that_are_up() {
-        let root = std::env::temp_dir().join(format!("verbwire-machine-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("verbwire-sysfs-{}", std::process::id()));
         let add = |name: &str, is: [&str; 3], gids: &[&str]| device(&root.join(name), is, gids);
         let roce = ["1: CA", "4: ACTIVE", "Ethernet"];
         let v4 = "0000:0000:0000:0000:0000:ffff:0a00:0001";
