@@ -1,7 +1,7 @@
 //! Whether a call whose connection took it down is made again, by the channel and without its caller.
 //!
-//! At most once per call over another connection, beside once over the first path of its own, and never if a repeat could run a handler twice that must run once. Owns what is known of the attempts
-//! at one call; does not make them.
+//! At most once per call over another connection, beside once over the first path of its own, and never if a repeat could run a
+//! handler twice that must run once. Owns what is known of the attempts at one call; does not make them.
 
 use crate::status::{Code, Executed, Origin, Status};
 
