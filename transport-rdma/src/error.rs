@@ -3,6 +3,9 @@
 //! [`ReceiveError`] is all that a peer can do wrong behind HELLO; the functions below give what a device says
 //! a sentence and say who must act.
 
+use std::error::Error as StdError;
+use std::fmt;
+
 use verbwire_core::transport::inbound::FrameError;
 use verbwire_core::wire::WireError;
 use verbwire_core::{Error, ErrorKind};
@@ -11,6 +14,33 @@ use crate::nic::{NicError, WcStatus};
 use crate::proto::credit::loan::FalseLoan;
 use crate::proto::credit::{FalseCredit, Overrun};
 use crate::proto::rendezvous::Violation;
+
+/// How often another port is tried when the system's choice is taken: iWARP has TCP's ports, and the connection manager asks TCP neither
+/// before it listens nor before it connects.
+pub(crate) const PORT_TRIES: usize = 16;
+
+/// Why a connect failed whose local port turned out to be somebody else's. Another attempt gets another one.
+#[derive(Debug)]
+pub(crate) struct PortTaken(pub(crate) Box<dyn StdError + Send + Sync>);
+
+impl PortTaken {
+    /// Whether that is what ended an attempt.
+    pub(crate) fn is_cause_of(error: &Error) -> bool {
+        error.source().is_some_and(|source| source.is::<Self>())
+    }
+}
+
+impl fmt::Display for PortTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl StdError for PortTaken {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()
+    }
+}
 
 /// Something received that the peer may not send. Each of these ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -41,8 +41,6 @@ mod window;
 mod work;
 
 use std::any::Any;
-use std::error::Error as StdError;
-use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -255,33 +253,6 @@ pub trait Resolved: Send + 'static {
         qp: Arc<dyn Qp>,
         private_data: Vec<u8>,
     ) -> BoxFuture<'static, Result<Connected, Error>>;
-}
-
-/// How often another port is tried when the system's choice is taken: iWARP has TCP's ports, and the connection manager asks TCP neither
-/// before it listens nor before it connects.
-pub(crate) const PORT_TRIES: usize = 16;
-
-/// Why a connect failed whose local port turned out to be somebody else's. Another attempt gets another one.
-#[derive(Debug)]
-pub struct PortTaken(pub Box<dyn StdError + Send + Sync>);
-
-impl PortTaken {
-    /// Whether that is what ended an attempt.
-    pub fn is_cause_of(error: &Error) -> bool {
-        error.source().is_some_and(|source| source.is::<Self>())
-    }
-}
-
-impl fmt::Display for PortTaken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl StdError for PortTaken {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source()
-    }
 }
 
 /// Takes connect requests at one address.

@@ -10,7 +10,8 @@ use verbwire_core::{Error, ErrorKind};
 
 use super::event::{CmEvent, CmEventKind};
 use super::sysfs::{DEVICES, entries, text};
-use crate::nic::{PortTaken, Wire};
+use crate::error::PortTaken;
+use crate::nic::Wire;
 use crate::verbs::channel::NEEDS_IO;
 use crate::verbs::ret::{CallError, Errno};
 
